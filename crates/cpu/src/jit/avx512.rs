@@ -37,9 +37,6 @@ const SPLAT: VectorOp = op(Map::M0F38, Prefix::P66, 0x18);
 /// The conjunction of masks.
 const MASK_AND: u8 = 0x41;
 
-/// The maximum number of registers for carries of a cycle.
-pub(super) const CARRIES: u8 = 12;
-
 /// Emits the loop as a function `(table of pointers, number of elements)`; `None` if there are more
 /// pointers than registers.
 ///
@@ -128,7 +125,6 @@ impl Encoder for Emitter<'_, Avx512> {
     const BITS: Bits = Bits::B512;
     const WHOLE_CONSTANTS: bool = false;
     const SPLAT_WIDE: VectorOp = VectorOp { wide: true, ..SPLAT_64 };
-    const CARRIES: u8 = CARRIES;
 
     fn vector(&mut self, op: VectorOp, dst: u8, a: u8, b: Source, imm: Option<u8>) {
         self.asm.evex(op, dst, a, b, Masking::default(), imm);
@@ -295,15 +291,6 @@ impl Encoder for Emitter<'_, Avx512> {
 
     fn tested(&mut self, to: Gpr, mask: u8) {
         self.asm.mask_to(to, mask);
-    }
-
-    fn start_partial(&mut self) {
-        self.asm.low_bits(TAIL, COUNT, TABLE);
-        self.machine.mask = TAIL;
-    }
-
-    fn end_partial(&mut self) {
-        self.machine.mask = 0;
     }
 
     fn keep_mask(&mut self, mask: u8, displacement: i32, save: bool) {

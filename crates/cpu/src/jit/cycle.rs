@@ -12,7 +12,7 @@ use super::ir::{At, Binary, Builder, Compare, Element, Inst, Lane, Program, Valu
 use super::lower::Lower;
 use super::ops::element;
 use super::symbols::{self, Symbol};
-use super::{arena, avx2, avx512, function};
+use super::{arena, avx2, function};
 use girih_exec::{
     CYCLE_FAILED, CYCLE_LANES, CYCLE_STATE, CompiledCycle, CycleChain, CycleDef, Isa,
 };
@@ -79,19 +79,14 @@ impl CycleFunction {
         }
         let mut program = lower(chain)?;
         let points = program.cycle.as_ref()?.points;
-        let bytes = if function::level() == Isa::Avx512 { 64 } else { 32 };
-        let lanes = bytes / if program.is_wide() { 8 } else { 4 };
+        let lanes = 32 / if program.is_wide() { 8 } else { 4 };
         let whole = points.is_multiple_of(lanes) || points == 1;
-        if function::level() == Isa::Avx2 && !whole && has_narrow_vectors(&program) {
+        if !whole && has_narrow_vectors(&program) {
             return None;
         }
         let vectors = points.div_ceil(lanes);
-        let most = match function::level() {
-            Isa::Avx512 => avx512::CARRIES,
-            _ => avx2::CARRIES,
-        };
         // Carries of all parts have registers.
-        let most = (most as usize / chain.carries.len().max(1)).min(MAX_PARTS);
+        let most = (avx2::CARRIES as usize / chain.carries.len().max(1)).min(MAX_PARTS);
         let at_a_time = (points / lanes).min(most).max(1);
         let code = (1..=at_a_time).rev().find_map(|parts| {
             program.cycle.as_mut()?.parts = parts as u8;
@@ -127,15 +122,10 @@ impl CompiledCycle for CycleFunction {
     }
 }
 
-/// The code of a program; `None` if there are too few registers.
+/// The code of a program; `None` if there are too few registers. It is AVX2's on every machine: most
+/// cycles have scalars or a few elements, which wider registers would not compute faster.
 fn compile(program: &Program) -> Option<Vec<u8>> {
-    match function::level() {
-        Isa::Avx512 => {
-            avx512::emit(program, &allocate(program, &avx512::registers(program))?, false)
-        }
-        Isa::Avx2 => avx2::emit(program, &allocate(program, &avx2::registers(program))?),
-        Isa::Baseline => None,
-    }
+    avx2::emit(program, &allocate(program, &avx2::registers(program))?)
 }
 
 /// Whether the program loads or stores vectors of elements of fewer than 32 bits.
@@ -148,7 +138,7 @@ fn has_narrow_vectors(program: &Program) -> bool {
 
 /// The program of a cycle.
 fn lower(chain: &CycleChain) -> Option<Program> {
-    let mut lower = Lower::default();
+    let mut lower = Lower { b: Builder::new(Isa::Avx2), ..Lower::default() };
     let mut advances = vec![];
     for def in &chain.defs {
         if let CycleDef::Input { advance, .. } = def {

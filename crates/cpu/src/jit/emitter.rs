@@ -138,13 +138,17 @@ pub(super) trait Encoder: Sized {
     fn test_mask(&mut self, mask: u8);
     /// `to = ` the lanes that the test found, as bits.
     fn tested(&mut self, to: Gpr, mask: u8);
-    /// The maximum number of registers for carries of a cycle.
-    const CARRIES: u8;
+    /// The maximum number of registers for carries of a cycle; 0 if the machine's code has no cycles.
+    const CARRIES: u8 = 0;
     /// Prepares accesses to the elements of the last vector of a cycle, of which there are `COUNT`
     /// or as many as lanes.
-    fn start_partial(&mut self);
+    fn start_partial(&mut self) {
+        unreachable!("the machine's code has no cycles");
+    }
     /// From here on, accesses are those to whole vectors.
-    fn end_partial(&mut self);
+    fn end_partial(&mut self) {
+        unreachable!("the machine's code has no cycles");
+    }
     /// Saves or restores a mask register.
     fn keep_mask(&mut self, mask: u8, displacement: i32, save: bool);
 }
