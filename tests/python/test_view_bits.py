@@ -121,7 +121,9 @@ def test_batched_products_of_held_and_fused_views_have_the_same_bits(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
-@pytest.mark.parametrize("size", [(16, 3), (40, 40), (2100, 700), (70, 30_001), (300, 9000), (5, 99_999)])
+@pytest.mark.parametrize(
+    "size", [(16, 3), (40, 40), (2100, 700), (70, 30_001), (300, 9000), (5, 99_999)]
+)
 def test_a_matrix_times_a_vector_has_the_bits_of_its_copy(dtype, size):
     m, k = size
     rng = np.random.default_rng(m)
@@ -130,7 +132,7 @@ def test_a_matrix_times_a_vector_has_the_bits_of_its_copy(dtype, size):
         a = _operand(rng, of(m, k), dtype)
         copy = gr.asarray(gr.broadcast_to(view(a), (m, k)).numpy())
         expected = copy @ v
-        f = lambda a, v, view=view: gr.broadcast_to(view(a), (m, k)) @ v  # noqa: E731
+        f = lambda a, v, view=view: gr.broadcast_to(view(a), (m, k)) @ v
         assert _same(f(a, v), expected)
         assert _same(gr.compile(f)(a, v), expected)
         fused = gr.compile(lambda a, v, f=f: gr.relu(f(a * 2.0, v)))(a, v)
