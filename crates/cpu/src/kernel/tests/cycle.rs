@@ -1,7 +1,7 @@
 //! Loops that are one function have the bits of the portable executor.
 
 use super::*;
-use girih_exec::{Isa, run_program};
+use girih_exec::run_program;
 use girih_ir::ops::{Attrs, ScatterMode};
 use girih_ir::testing::Rng;
 use girih_ir::{Literal, NodeId};
