@@ -7,7 +7,9 @@
 
 use super::drive::run_chunks;
 use super::memory::{A_BLOCK, CHUNK, PARTIAL_RESULTS, SharedMemory};
-use super::microkernels::{DotCall, DotMicrokernel, Function, LANES, Stored, dot_columns};
+use super::microkernels::{
+    DotCall, DotMicrokernel, Function, LANES, Stored, dot_columns, reads_in_place,
+};
 use super::operand::CTile;
 use super::pack::{RowMajorB, add_chains, add_lanes, by_stored, element, size};
 use super::panels::Offsets;
@@ -98,6 +100,10 @@ impl DotGemm {
         let group = dot_columns(m);
         let columns = columns(&problem);
         let stored = problem.b.in_memory().stored;
+        // AVX2 cannot load a part of a vector of halves that a prologue computes.
+        if columns == Columns::Contiguous && !reads_in_place(stored, k) {
+            return None;
+        }
         // Copied columns are padded to whole lanes; AVX2 cannot load a part of a vector of halves.
         let tail = if columns == Columns::Copied { 0 } else { k % LANES };
         let functions = |tail: usize| {

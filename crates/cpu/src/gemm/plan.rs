@@ -253,7 +253,8 @@ const MIN_DOT_K: usize = 64;
 /// copy give the same bits.
 fn is_for_row(problem: &Problem) -> bool {
     let floats = |operand: &Operand| !operand.in_memory().stored.is_integer();
-    problem.n == 1 && problem.m >= LANES && floats(&problem.a) && floats(&problem.b)
+    let large = problem.m >= LANES && problem.k >= MIN_DOT_K;
+    problem.n == 1 && large && floats(&problem.a) && floats(&problem.b)
 }
 
 /// Whether dot products along K are faster than packing B: there are few rows, and the columns of B
