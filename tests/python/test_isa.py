@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from processes import has_avx512
 
 HERE = pathlib.Path(__file__).parent
 LEVELS = ["baseline", "avx2", "avx512"]
@@ -71,9 +72,10 @@ def run(level: str, *arguments: str, **variables: str) -> subprocess.CompletedPr
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
 
 
-# All other tests run at the machine's highest level.
 @pytest.mark.parametrize("level", LEVELS[:2])
 def test_suites_pass_at_each_level(level):
+    if level == "avx2" and not has_avx512():
+        pytest.skip("it is the machine's highest level, at which all other tests run")
     suites = [str(HERE / suite) for suite in SUITES]
     done = run(level, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *suites)
     assert done.returncode == 0, done.stdout[-3000:]
