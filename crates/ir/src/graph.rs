@@ -390,6 +390,24 @@ impl Graph {
         ancestors
     }
 
+    /// The part of the graph that computes some nodes, which are its outputs, and the number in the
+    /// part of each node of this graph. Nodes keep their order and hints, and the part the guards.
+    pub fn part(&self, outputs: &[NodeId]) -> (Graph, Vec<Option<NodeId>>) {
+        let (mut part, mut places) = (Graph::new(), vec![None; self.len()]);
+        let wanted = self.ancestors(outputs);
+        for (id, node) in self.nodes().filter(|(id, _)| wanted[id.index()]) {
+            let inputs = node.inputs.iter().filter_map(|i| places[i.index()]).collect();
+            let place = part.append(Node { inputs, ..node.clone() });
+            for (key, value) in self.hints(id) {
+                part.set_hint(place, key, value);
+            }
+            places[id.index()] = Some(place);
+        }
+        part.set_outputs(outputs.iter().filter_map(|o| places[o.index()]));
+        part.set_guards(self.guards().to_vec());
+        (part, places)
+    }
+
     /// Total bytes of all values, as if each had its own buffer.
     pub fn estimated_memory_bytes(&self) -> usize {
         self.nodes.iter().map(|n| n.spec.size_bytes()).fold(0, usize::saturating_add)

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use std::fmt::Write as _;
 use std::sync::{Arc, Weak};
 
-/// What was recorded in a graph. It holds no values.
+/// The ops that were recorded in a graph, with their operands. It holds no values.
 #[derive(Default)]
 pub(super) struct History {
     graph: girih_ir::Graph,
@@ -70,16 +70,6 @@ impl History {
     pub fn graph_of(&self, targets: &[&Tensor]) -> Option<girih_ir::Graph> {
         let id = |t: &&Tensor| self.ids.get(&(Arc::as_ptr(t.node()) as usize)).copied();
         let outputs = targets.iter().map(id).collect::<Option<Vec<NodeId>>>()?;
-        let mut whole = self.graph.clone();
-        whole.set_outputs(outputs.iter().copied());
-        let live = whole.live();
-        let mut graph = girih_ir::Graph::new();
-        let mut places: FxHashMap<NodeId, NodeId> = FxHashMap::default();
-        for (id, node) in whole.nodes().filter(|(id, _)| live[id.index()]) {
-            let inputs: SmallVec<[NodeId; 3]> = node.inputs.iter().map(|i| places[i]).collect();
-            places.insert(id, graph.push_unchecked(node.op.clone(), &inputs, node.spec.clone()));
-        }
-        graph.set_outputs(outputs.iter().map(|id| places[id]));
-        Some(graph)
+        Some(self.graph.part(&outputs).0)
     }
 }

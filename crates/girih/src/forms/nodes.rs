@@ -155,21 +155,9 @@ impl Program {
             return Err(Error::InvalidArgument(reason));
         }
         let outputs: Vec<NodeId> = outputs.iter().map(|&id| NodeId(id as u32)).collect();
-        let mut whole = graph.clone();
-        whole.set_outputs(outputs.iter().copied());
-        let live = whole.live();
-        let (mut part, mut map) = (Graph::new(), vec![NodeId(0); graph.len()]);
-        for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
-            let inputs = node.inputs.iter().map(|i| map[i.index()]).collect();
-            map[id.index()] = part.append(Node { inputs, ..node.clone() });
-            for (key, value) in graph.hints(id) {
-                part.set_hint(map[id.index()], key, value);
-            }
-        }
-        part.set_outputs(outputs.iter().map(|o| map[o.index()]));
-        part.set_guards(graph.guards().to_vec());
-        let kept = self.values.iter().filter(|(id, _)| live[id.index()]);
-        let values = kept.map(|(id, value)| (map[id.index()], value.clone())).collect();
+        let (part, places) = graph.part(&outputs);
+        let kept = self.values.iter().filter_map(|(id, v)| Some((places[id.index()]?, v.clone())));
+        let values = kept.collect();
         Ok(Program { graph: part, values })
     }
 }
