@@ -140,7 +140,7 @@ pub const CYCLE_LANES: usize = 16;
 /// and writes the second, because all vectors start from the same scalars.
 pub const CYCLE_STATE: usize = CYCLE_LANES * 8;
 
-/// What a cycle returns if an index was out of bounds.
+/// The result of a cycle's function if an index was out of bounds.
 pub const CYCLE_FAILED: usize = usize::MAX;
 
 /// A compiled cycle.
@@ -193,7 +193,7 @@ enum Kind {
     Memory,
 }
 
-/// What a memory is.
+/// The elements of a memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Held {
     /// Elements that the loop only reads.
@@ -284,7 +284,7 @@ impl FusedCycle {
         Ok(())
     }
 
-    /// The carries that have a state, with their number.
+    /// The carries that have a state, in the order of their numbers.
     fn changing(&self) -> impl Iterator<Item = &Place> {
         self.places.iter().filter(|place| place.kind == Kind::State)
     }
@@ -308,14 +308,19 @@ impl FusedCycle {
         pointers.extend((0..self.chain.carries.len()).map(|c| state.carry(c)));
         pointers.extend(self.memories.iter().map(|held| match held {
             Held::Read(from) => origin(from),
-            Held::Carry(place) => match &self.places[*place].to {
-                Some(to) => buffer(to),
-                None => state.scratch[*place].as_mut_ptr().cast(),
-            },
+            Held::Carry(place) => self.memory(*place, state, bindings),
         }));
         pointers.push(failure.as_mut_ptr().cast());
         pointers.extend(self.targets.iter().map(|(id, byte)| buffer(id).wrapping_add(*byte)));
         pointers
+    }
+
+    /// The address of a carry that stays in memory, by its number among the places.
+    fn memory(&self, place: usize, state: &mut State, bindings: &Bindings<'_>) -> *mut u8 {
+        match self.places[place].to {
+            Some(to) => bindings.buffers[to.0 as usize],
+            None => state.scratch[place].as_mut_ptr().cast(),
+        }
     }
 
     /// Sets the state to the first values of the carries.
@@ -325,10 +330,7 @@ impl FusedCycle {
     unsafe fn fill(&self, state: &mut State, bindings: &Bindings<'_>) {
         for (at, place) in self.places.iter().enumerate() {
             if place.kind == Kind::Memory {
-                let to = match place.to {
-                    Some(to) => bindings.buffers[to.0 as usize],
-                    None => state.scratch[at].as_mut_ptr().cast(),
-                };
+                let to = self.memory(at, state, bindings);
                 // SAFETY: the result, or the scratch memory, is as large as the operand.
                 unsafe { place.copy(place.value(bindings), place.dtype.size(), to) };
             }
@@ -410,9 +412,7 @@ impl Place {
             Feed::Nothing => unreachable!("carries are in memory, or splats"),
         }
     }
-}
 
-impl Place {
     /// Copies a value of which elements are `step` bytes apart.
     ///
     /// # Safety

@@ -53,7 +53,7 @@ trait Monoid<T>: Binary<T, Out = T> {
     const IDENTITY: T;
     /// Whether the elements of a block are combined in order, in one lane.
     const IN_ORDER: bool = false;
-    /// Whether any order of the combinations gives the same bits, as those of integers do.
+    /// Whether any order of the combinations gives the same bits, which is true for integers.
     const EXACT: bool = true;
     /// As [`Fold::last`].
     const LAST: Option<u8> = None;

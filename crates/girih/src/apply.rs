@@ -146,22 +146,17 @@ fn plain_name(attrs: &Attrs) -> &'static str {
 #[track_caller]
 pub fn apply(name: &str, operands: &[&Tensor], given: &[(&str, Attribute)]) -> Result<Tensor> {
     let code = OpCode::named(name).map_err(|reason| invalid(format!("apply: {reason}")))?;
-    match code.def().class {
-        Class::Leaf => leaf(code, operands, given),
-        // The dtypes of the operands of an arithmetic op meet, as those of the function's do.
-        Class::Elementwise if operands.len() == 2 && given.is_empty() && meets(operands) => {
-            crate::binary(code, Operand::Tensor(operands[0]), Operand::Tensor(operands[1]))
+    match (code.def().class, operands) {
+        (Class::Leaf, _) => leaf(code, operands, given),
+        // The function of an arithmetic op promotes its operands to their common dtype.
+        (Class::Elementwise, &[a, b]) if given.is_empty() && a.dtype() != b.dtype() => {
+            crate::binary(code, Operand::Tensor(a), Operand::Tensor(b))
         }
         _ => {
             let op = op_of(code, operands, given)?;
             Tensor::record(op, operands)
         }
     }
-}
-
-/// Whether two operands have different dtypes.
-fn meets(operands: &[&Tensor]) -> bool {
-    operands.windows(2).any(|pair| pair[0].dtype() != pair[1].dtype())
 }
 
 fn invalid(reason: String) -> Error {

@@ -43,7 +43,7 @@ struct Registry {
     /// The number of entries at which dead entries are swept. It grows with the number of live
     /// entries, so that the amortised cost of sweeping is constant per node.
     sweep_at: usize,
-    /// What was recorded, if the graph keeps it.
+    /// The recorded ops, if the graph keeps them.
     history: Option<Box<History>>,
 }
 

@@ -5,8 +5,8 @@
 use super::allocate::{Allocated, Location, Registers, Step, allocate};
 use super::asm::{Condition, Gpr, Label, Mem, Source, VectorOp};
 use super::emitter::{
-    COUNT, Emitter, Encoder, INDEX, LOAD, RBP, ROWS, RSP, SAVED_ARGUMENTS, STORE, STORE_32,
-    STORE_64, TABLE,
+    COUNT, Emitter, Encoder, INDEX, LOAD, RBP, ROWS, SAVED_ARGUMENTS, STORE, STORE_32, STORE_64,
+    TABLE,
 };
 use super::ir::{At, Binary, Builder, Compare, Element, Inst, Lane, Program, Value};
 use super::lower::Lower;
@@ -170,15 +170,9 @@ fn lower(chain: &CycleChain) -> Option<Program> {
                 lower.b.push(Inst::Gather(*memory, element(*dtype)?, index))
             }
             CycleDef::Put { memory, index, value, dtype } => {
-                let (index, value) = (lower.values[*index as usize], lower.values[*value as usize]);
-                match dtype {
-                    DType::Bool => {
-                        let byte = Element::Byte { signed: false };
-                        let value = as_word(&lower.b, value);
-                        lower.b.push(Inst::Put(*memory, byte, index, value))
-                    }
-                    _ => lower.b.push(Inst::Put(*memory, element(*dtype)?, index, value)),
-                }
+                let index = lower.values[*index as usize];
+                let (element, value) = lane(&lower.b, lower.values[*value as usize], *dtype)?;
+                lower.b.push(Inst::Put(*memory, element, index, value))
             }
             CycleDef::Input { dtype, scalar, advance } => {
                 let (at, element) = (At { pointer: inputs, bytes: 0 }, element(*dtype)?);
@@ -200,11 +194,10 @@ fn lower(chain: &CycleChain) -> Option<Program> {
         let value = lower.values[store.value as usize];
         lower.b.push(match store.scalar {
             false => Inst::Store(pointer, element(dtype)?, value),
-            true if dtype == DType::Bool => {
-                let byte = Element::Byte { signed: false };
-                Inst::StoreFirst(pointer, byte, as_word(&lower.b, value))
+            true => {
+                let (element, value) = lane(&lower.b, value, dtype)?;
+                Inst::StoreFirst(pointer, element, value)
             }
-            true => Inst::StoreFirst(pointer, element(dtype)?, value),
         });
     }
     set_carries(chain, &lower);
@@ -245,6 +238,14 @@ fn carried(b: &Builder, number: u16, dtype: DType, carries: &[Carry]) -> Option<
     Some(match dtype {
         DType::Bool => b.not(b.compare(Compare::EqI, carry, b.word(0))),
         _ => carry,
+    })
+}
+
+/// The form in which the first lane of a value is stored: a bool as a byte.
+fn lane(b: &Builder, value: Value, dtype: DType) -> Option<(Element, Value)> {
+    Some(match dtype {
+        DType::Bool => (Element::Byte { signed: false }, as_word(b, value)),
+        _ => (element(dtype)?, value),
     })
 }
 
@@ -343,14 +344,7 @@ where
         }
         self.asm.bind(exit);
         self.asm.copy(INDEX, Self::LEFT);
-        if framed {
-            self.asm.leave_frame();
-            self.asm.pop(RBP);
-        }
-        self.asm.add(RSP, 8 * SAVED_ARGUMENTS.len() as i32);
-        saved.iter().rev().for_each(|&reg| self.asm.pop(reg));
-        self.asm.leave();
-        self.after_function()
+        self.end_function(&saved, framed)
     }
 
     /// Emits the steps for as many vectors at a time as there are parts, then for single vectors,
@@ -528,14 +522,8 @@ where
     /// Stores the first lane at an index.
     pub fn put(&mut self, memory: u16, element: Element, index: u8, value: u8) {
         self.index(memory, index);
-        let Some(to) = self.indexed(memory, element) else { return };
-        match element {
-            Element::Wide => self.plain(STORE_64, value, 0, Source::Mem(to)),
-            Element::Word => self.plain(STORE_32, value, 0, Source::Mem(to)),
-            element => {
-                self.plain(STORE_32, value, 0, Source::Reg(COUNT.0));
-                self.asm.store_element(COUNT, to, element.size() as u8);
-            }
+        if let Some(to) = self.indexed(memory, element) {
+            self.store_lane(element, value, to);
         }
     }
 
@@ -557,15 +545,20 @@ where
         }
     }
 
-    /// Stores the first lane. The register of the table is free during the steps.
+    /// Stores the first lane.
     pub fn store_first(&mut self, pointer: u16, element: Element, value: u8) {
         let to = Mem::Offset { base: self.base(pointer), displacement: 0 };
+        self.store_lane(element, value, to);
+    }
+
+    /// Stores the first lane at an address. The register of the count is free during the steps.
+    fn store_lane(&mut self, element: Element, value: u8, to: Mem) {
         match element {
             Element::Wide => self.plain(STORE_64, value, 0, Source::Mem(to)),
             Element::Word => self.plain(STORE_32, value, 0, Source::Mem(to)),
             element => {
-                self.plain(STORE_32, value, 0, Source::Reg(TABLE.0));
-                self.asm.store_element(TABLE, to, element.size() as u8);
+                self.plain(STORE_32, value, 0, Source::Reg(COUNT.0));
+                self.asm.store_element(COUNT, to, element.size() as u8);
             }
         }
     }

@@ -281,18 +281,19 @@ where
         self.next_row(row, last, frame > 0);
         self.asm.bind(last);
         self.finish();
-        if frame > 0 {
+        self.end_function(&saved, frame > 0)
+    }
+
+    /// Emits the end of the function, which restores registers and returns, and the code that follows
+    /// it; returns all code.
+    pub fn end_function(mut self, saved: &[Gpr], framed: bool) -> Vec<u8> {
+        if framed {
             self.asm.leave_frame();
             self.asm.pop(RBP);
         }
         self.asm.add(RSP, 8 * SAVED_ARGUMENTS.len() as i32);
         saved.iter().rev().for_each(|&reg| self.asm.pop(reg));
         self.asm.leave();
-        self.after_function()
-    }
-
-    /// Emits what follows the function, and returns the code.
-    pub fn after_function(mut self) -> Vec<u8> {
         self.failures();
         for call in std::mem::take(&mut self.calls) {
             self.call(call);

@@ -18,7 +18,7 @@ const MAX_POINTS: usize = 1 << 12;
 /// The maximum number of values of a step.
 const MAX_VALUES: usize = 256;
 
-/// What a buffer of a program is.
+/// The content of a buffer of a program.
 #[derive(Clone, Copy)]
 enum Item {
     /// That value.
@@ -27,10 +27,10 @@ enum Item {
     Memory(u16),
 }
 
-/// What is known of each buffer of a program.
+/// The content of each buffer of a program; `None` where no kernel so far has computed it.
 type Values = Vec<Option<Item>>;
 
-/// What the arguments of a program are.
+/// The arguments of a program.
 #[derive(Clone, Copy)]
 enum Arguments<'a> {
     /// The operands of the loop.

@@ -30,7 +30,7 @@ pub fn kl_div(x: &Tensor, y: &Tensor, targets: Targets, reduction: Reduction) ->
     finish(loss, dtype, reduction)
 }
 
-/// What the predictions of [`poisson_nll_loss`] are.
+/// The form of the predictions of [`poisson_nll_loss`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mean {
     /// The logarithm of the mean.
@@ -42,7 +42,7 @@ pub enum Mean {
 /// The options of [`poisson_nll_loss`].
 #[derive(Clone, Copy, Debug)]
 pub struct PoissonNll {
-    /// What the predictions are.
+    /// The form of the predictions.
     pub mean: Mean,
     /// Whether Stirling's term is added.
     pub full: bool,

@@ -384,13 +384,30 @@ pub(super) fn transpose(rows: &mut [__m256; WIDTH]) {
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn add_chains(
     a: *const f32,
-    rows: (*const u8, isize),
-    sizes: (usize, usize),
+    (start, ldb): (*const u8, isize),
+    (k, n): (usize, usize),
     chains: &mut [f32],
     to: *mut f32,
 ) {
+    chains.fill(0.0);
+    for i in 0..k {
+        let row = start.wrapping_offset(i as isize * ldb).cast::<f32>();
+        let sums = &mut chains[i % LANES * n..][..n];
+        // SAFETY: the row's factor.
+        let factor = unsafe { a.add(i).read_unaligned() };
+        for (j, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: an element of the row.
+            *sum = factor.mul_add(unsafe { row.add(j).read_unaligned() }, *sum);
+        }
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        let (lower, upper) = chains.split_at_mut(width * n);
+        lower.iter_mut().zip(upper).for_each(|(sum, x)| *sum += *x);
+        width /= 2;
+    }
     // SAFETY: the caller's promise.
-    unsafe { super::add_chains_of_any(a, rows, sizes, chains, to) }
+    unsafe { to.copy_from_nonoverlapping(chains.as_ptr(), n) };
 }
 
 /// Adds floats, or integers that are given as floats with their bits.

@@ -347,19 +347,3 @@ pub(super) unsafe fn transpose_rows(
         i += at_once;
     }
 }
-
-/// As [`super::add_chains`].
-///
-/// # Safety
-/// As there; the machine has AVX-512.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,fma")]
-pub(super) unsafe fn add_chains(
-    a: *const f32,
-    rows: (*const u8, isize),
-    sizes: (usize, usize),
-    chains: &mut [f32],
-    to: *mut f32,
-) {
-    // SAFETY: the caller's promise.
-    unsafe { super::add_chains_of_any(a, rows, sizes, chains, to) }
-}

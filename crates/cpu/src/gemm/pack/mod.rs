@@ -193,48 +193,11 @@ pub(super) unsafe fn add_chains(
     chains: *mut f32,
     to: *mut f32,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's promise. Wider vectors would wait for the same memory.
     unsafe {
         let chains = std::slice::from_raw_parts_mut(chains, LANES * n);
-        if avx512_enabled() {
-            avx512::add_chains(a, rows, (k, n), chains, to);
-        } else {
-            avx2::add_chains(a, rows, (k, n), chains, to);
-        }
+        avx2::add_chains(a, rows, (k, n), chains, to);
     }
-}
-
-/// The loops of [`add_chains`].
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-unsafe fn add_chains_of_any(
-    a: *const f32,
-    (start, ldb): (*const u8, isize),
-    (k, n): (usize, usize),
-    chains: &mut [f32],
-    to: *mut f32,
-) {
-    chains.fill(0.0);
-    for i in 0..k {
-        let row = start.wrapping_offset(i as isize * ldb).cast::<f32>();
-        let sums = &mut chains[i % LANES * n..][..n];
-        // SAFETY: the row's factor.
-        let factor = unsafe { a.add(i).read_unaligned() };
-        for (j, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: an element of the row.
-            *sum = factor.mul_add(unsafe { row.add(j).read_unaligned() }, *sum);
-        }
-    }
-    let mut width = LANES / 2;
-    while width > 0 {
-        let (lower, upper) = chains.split_at_mut(width * n);
-        lower.iter_mut().zip(upper).for_each(|(sum, x)| *sum += *x);
-        width /= 2;
-    }
-    // SAFETY: the caller's promise.
-    unsafe { to.copy_from_nonoverlapping(chains.as_ptr(), n) };
 }
 
 /// Transposes `n` rows of `row` elements, a multiple of the lanes of a register: writes element

@@ -5,7 +5,7 @@ use super::search::{integers, known};
 use crate::{Error, Result, Tensor, where_};
 use girih_ir::{Attrs, DType, Op, OpCode};
 
-/// What a histogram gives for an interval.
+/// The value of a histogram for an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heights {
     /// The number of elements in it, or the sum of their weights.
