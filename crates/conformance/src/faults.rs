@@ -39,7 +39,7 @@ fn copied(rig: &Rig, stream: &Stream, bytes: &[u8]) -> Result<Vec<u8>> {
     queue.copy_to_device(bytes.into(), &from)?;
     queue.copy_on_device((&from, 0), (&to, 0), bytes.len(), &[])?.wait()?;
     let mut found = vec![0; bytes.len()];
-    rig.device.copy_from_device(None, to.handle(), &mut found)?;
+    rig.device.copy_from_device(None, to.place(), &mut found)?;
     Ok(found)
 }
 

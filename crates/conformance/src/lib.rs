@@ -52,7 +52,8 @@ macro_rules! suite {
             steps: [
                 copies_launches_and_host_functions_run_in_order,
                 loops_and_branches_run_from_the_host,
-                plans_that_are_not_loaded_are_refused,
+                arguments_of_other_plans_are_refused,
+                copies_to_buffers_without_memory_are_refused,
             ],
             streams: [
                 work_of_a_stream_is_in_order,

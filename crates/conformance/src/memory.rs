@@ -3,23 +3,23 @@
 use crate::Random;
 use crate::rig::{Rig, Subject, assert_invalid};
 use girih_runtime::{
-    Allocator, Buffer, Device, DeviceHandle, DeviceId, DeviceQueue, Error, PhysicalMemory, Repeat,
-    StridedCopy, Value, allocator::ALIGNMENT,
+    Allocator, Buffer, Device, DeviceQueue, Error, PhysicalMemory, Place, Repeat, Runs, Value,
+    allocator::ALIGNMENT,
 };
 use std::sync::Arc;
 
 /// Sizes at the edges of alignment, and a size with many pages.
 const SIZES: [usize; 9] = [0, 1, 127, 128, 129, 255, 257, 4096, (1 << 20) + 3];
 
-fn read(device: &dyn Device, at: DeviceHandle, size: usize) -> Vec<u8> {
-    let mut bytes = vec![0xaa; size];
+fn read(device: &dyn Device, at: Place<'_>) -> Vec<u8> {
+    let mut bytes = vec![0xaa; at.size_bytes()];
     device.copy_from_device(None, at, &mut bytes).expect("the block's bytes can be read");
     bytes
 }
 
 fn filled(rig: &Rig, bytes: &[u8]) -> Arc<Buffer> {
     let block = Arc::new(rig.device.allocator().allocate(bytes.len()).expect("room"));
-    rig.device.copy_to_device(None, bytes, block.handle()).expect("a copy");
+    rig.device.copy_to_device(None, bytes, block.place()).expect("a copy");
     block
 }
 
@@ -30,11 +30,12 @@ pub fn bytes_come_back_as_they_went(subject: &Subject) {
     for size in SIZES {
         let bytes = random.bytes(size);
         let block = filled(&rig, &bytes);
-        let found = read(&*rig.device, block.handle(), size);
+        let found = read(&*rig.device, block.place());
         assert!(!subject.computes() || found == bytes, "{size} bytes");
         let (from, to) = (size / 3, size / 3 * 2);
-        rig.device.copy_to_device(None, &bytes[..to - from], block.handle().offset(from)).unwrap();
-        let part = read(&*rig.device, block.handle().offset(from), to - from);
+        let place = block.at(from, to - from, &*rig.device).unwrap();
+        rig.device.copy_to_device(None, &bytes[..to - from], place).unwrap();
+        let part = read(&*rig.device, place);
         assert!(!subject.computes() || part == bytes[..to - from], "a part of {size} bytes");
     }
 }
@@ -51,12 +52,12 @@ pub fn blocks_are_aligned_and_disjoint(subject: &Subject) {
         }
         let (size, mark) = (random.below(1000), round as u8);
         let block = filled(&rig, &vec![mark; size]);
-        let address = rig.device.resolve(block.handle(), size).expect("the block's own handle");
+        let address = block.place().address(size, &*rig.device).expect("the block's own handle");
         assert_eq!(address % ALIGNMENT as u64, 0, "{size} bytes at {address:#x}");
         blocks.push((block, mark));
     }
     for (block, mark) in &blocks {
-        let found = read(&*rig.device, block.handle(), block.size_bytes());
+        let found = read(&*rig.device, block.place());
         assert!(!subject.computes() || found.iter().all(|byte| byte == mark), "{block:?}");
     }
     drop(blocks);
@@ -81,20 +82,18 @@ pub fn strided_copies_agree_with_a_model(subject: &Subject) {
             repeat.target = step;
             step *= repeat.count.max(1);
         }
-        let nowhere = DeviceHandle::physical(DeviceId::HOST, 0);
-        let dense = StridedCopy::dense(nowhere, nowhere, run);
-        let copy = StridedCopy { repeats: repeats.iter().copied().collect(), ..dense };
+        let copy = Runs { run, repeats: repeats.iter().copied().collect() };
         let (read_span, written_span) = copy.spans();
         let source = random.bytes(read_span + 3);
         let mut expected = random.bytes(written_span + 7);
         let (from, to) = (filled(&rig, &source), filled(&rig, &expected));
         queue.copy_on_device((&from, 3), (&to, 7), run, &repeats).unwrap().wait().unwrap();
-        let model = copy.for_each_run(|at, there| {
+        let model = copy.for_each(|at, there| {
             expected[there + 7..there + 7 + run].copy_from_slice(&source[at + 3..at + 3 + run]);
             Ok(())
         });
         model.unwrap();
-        let found = read(&*rig.device, to.handle(), expected.len());
+        let found = read(&*rig.device, to.place());
         assert!(!subject.computes() || found == expected, "round {round}: {copy:?}");
     }
 }
@@ -115,24 +114,28 @@ pub fn foreign_and_too_long_handles_are_refused(subject: &Subject) {
     let (rig, other) = (subject.rig(), subject.rig());
     let (mine, theirs) = (filled(&rig, &[1; 64]), filled(&other, &[2; 64]));
     let device = &*rig.device;
-    if rig.device.id() != other.device.id() {
-        assert_invalid("resolve", device.resolve(theirs.handle(), 1));
-    }
-    let stranger = DeviceHandle::physical(DeviceId::unique(), 0);
-    assert_invalid("resolve", device.resolve(stranger, 1));
-    assert_invalid("copy in", device.copy_to_device(None, &[0], stranger));
-    assert_invalid("copy out", device.copy_from_device(None, stranger, &mut [0]));
-    let copy = StridedCopy::dense(mine.handle(), stranger, 1);
-    assert_invalid("copy within", device.copy_on_device(None, &copy));
-    // Other pools of the same device, in region mode and in physical mode.
+    // Memory of another device, or of another pool of the same device, in region mode and in physical
+    // mode.
     let id = rig.device.id();
-    let regions = Allocator::new(id, "stranger", &[4096]).allocate(64).expect("room");
-    assert_invalid("another pool's region", device.resolve(regions.handle(), 1));
+    let regions = Allocator::new(id, "stranger", &[4096]);
+    regions.place_regions(&[mine.place().address(64, device).unwrap()]);
     let mapped = Allocator::physical(id, "stranger", 4096, Box::new(Nowhere));
-    let mapped = mapped.allocate(64).expect("room");
-    assert_invalid("another pool's address", device.resolve(mapped.handle(), 1));
-    let beyond = mine.handle().offset(usize::MAX >> 2);
-    assert_invalid("beyond the memory", device.resolve(beyond, 1));
+    let [regions, mapped] = [regions, mapped].map(|a| Arc::new(a.allocate(64).expect("room")));
+    for (what, stranger) in [("theirs", &theirs), ("a region", &regions), ("an address", &mapped)] {
+        let place = stranger.place();
+        assert_invalid(what, place.address(1, device));
+        assert_invalid(what, device.copy_to_device(None, &[0], place));
+        assert_invalid(what, device.copy_from_device(None, place, &mut [0]));
+        for places in [(mine.place(), place), (place, mine.place())] {
+            assert_invalid(what, device.copy_on_device(None, places, &Runs::dense(1)));
+        }
+    }
+    // A block ends before the memory of the device does.
+    let place = mine.place();
+    assert_invalid("copy in", device.copy_to_device(None, &[0; 65], place));
+    assert_invalid("copy out", device.copy_from_device(None, place, &mut [0; 65]));
+    assert_invalid("copy within", device.copy_on_device(None, (place, place), &Runs::dense(65)));
+    assert_invalid("a part", mine.at(60, 5, device));
     let queue = DeviceQueue::new(&rig.scheduler());
     assert_invalid("too many bytes in", queue.copy_to_device([0; 65].into(), &mine));
     let value = Value { buffer: mine.clone(), offset: 60 };
@@ -157,7 +160,7 @@ pub fn out_of_memory_is_an_error_that_leaves_the_device_usable(subject: &Subject
     drop(blocks);
     allocator.set_limit(None);
     let block = filled(&rig, &[5; 100_000]);
-    assert!(!subject.computes() || read(&*rig.device, block.handle(), 100_000) == [5; 100_000]);
+    assert!(!subject.computes() || read(&*rig.device, block.place()) == [5; 100_000]);
 }
 
 /// A copy owns the bytes as they were when it was enqueued.

@@ -69,7 +69,7 @@ impl Images {
         let images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let read = |image: &Arc<Buffer>| {
             let mut bytes = vec![0; image.size_bytes()];
-            device.copy_from_device(None, image.handle(), &mut bytes).expect("images stay loaded");
+            device.copy_from_device(None, image.place(), &mut bytes).expect("images stay loaded");
             bytes
         };
         images.iter().map(read).collect()

@@ -5,10 +5,9 @@ use crate::rig::{Rig, Subject, no_control};
 use girih_ir::{Array, DType, Graph, GraphBuilder, TensorSpec};
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::{
-    ArgumentBlock, CompileOptions, Completion, Error, ExecutionPlan, HostBytes, HostStep,
-    Operation, Placement, Result, Step,
+    ArgumentBlock, CachedPlan, CompileOptions, Completion, Error, ExecutionPlan, HostBytes,
+    HostStep, Operation, Placement, Result, Step,
 };
-use girih_sync::Mutex;
 use std::sync::Arc;
 
 const COUNT: usize = 6;
@@ -29,59 +28,66 @@ fn numbers(bytes: &[u8]) -> Vec<f64> {
     Array::from_bytes(spec(), bytes).to_f64()
 }
 
-/// A plan with the programs of `x + x`, whose operations the test chooses, and slots.
+/// The programs of `x + x` in plans whose operations the test chooses, with slots.
 struct Steps {
     rig: Rig,
-    plan: ExecutionPlan,
+    slots: Vec<usize>,
     /// The buffers of the argument and the result.
     input: usize,
     output: usize,
-    block: Arc<ArgumentBlock>,
     launches: Vec<Step>,
+    /// The slots of the last run.
+    last: Vec<Vec<u8>>,
 }
 
 impl Steps {
     fn new(subject: &Subject, slots: &[usize]) -> Steps {
         let rig = subject.rig();
-        let graph = double();
-        let loaded = rig.executor.plan(&graph, CompileOptions::default()).unwrap().plan.clone();
-        let array = Random::new(6).array(&spec());
-        let arguments = rig.arguments(&[array]).unwrap();
-        let (block, _) =
-            rig.executor.bind(&loaded.clone().into(), &arguments, no_control()).unwrap();
-        let mut block = Arc::into_inner(block).expect("nobody else has the block");
-        let slot = |&bytes: &usize| HostBytes::new(Mutex::new(vec![0; bytes].into()));
-        block.slots = Some(slots.iter().map(slot).collect());
+        let plan = rig.executor.plan(&double(), CompileOptions::default()).unwrap().plan.clone();
         let is_input = |b: &PlannedBuffer| matches!(b.placement, Placement::Argument(0));
-        let input = loaded.buffers.iter().position(is_input).expect("the argument is read");
-        let output = loaded.outputs[0].buffer;
+        let input = plan.buffers.iter().position(is_input).expect("the argument is read");
+        let output = plan.outputs[0].buffer;
         let steps = |operation: &Operation| {
             let compute = operation.compute.map(Step::Launch);
             operation.steps.iter().cloned().chain(compute).collect::<Vec<Step>>()
         };
-        let launches = loaded.operations.iter().flat_map(steps).collect();
+        let launches = plan.operations.iter().flat_map(steps).collect();
+        Steps { rig, slots: slots.into(), input, output, launches, last: Vec::new() }
+    }
+
+    /// A loaded plan with these steps.
+    fn plan(&self, steps: Vec<Step>) -> CachedPlan {
+        let compiled = self.rig.executor.plan(&double(), CompileOptions::default()).unwrap();
         let plan = ExecutionPlan {
-            binaries: loaded.binaries.clone(),
-            programs: loaded.programs.clone(),
-            buffers: loaded.buffers.clone(),
-            temporary_bytes: loaded.temporary_bytes,
-            arguments: loaded.arguments.clone(),
-            outputs: loaded.outputs.clone(),
-            slots: slots.to_vec(),
+            operations: vec![Operation::steps("steps", steps)],
+            binaries: compiled.plan.binaries.clone(),
+            buffers: compiled.plan.buffers.clone(),
+            temporary_bytes: compiled.plan.temporary_bytes,
+            arguments: compiled.plan.arguments.clone(),
+            outputs: compiled.plan.outputs.clone(),
+            slots: self.slots.clone(),
             ..ExecutionPlan::default()
         };
-        Steps { rig, plan, input, output, block: Arc::new(block), launches }
+        self.rig.executor.load_plan(plan).expect("the suite's steps fit the plan")
+    }
+
+    fn bind(&self, plan: &CachedPlan) -> Arc<ArgumentBlock> {
+        let arguments = self.rig.arguments(&[Random::new(6).array(&spec())]).unwrap();
+        self.rig.executor.bind(plan, &arguments, no_control()).unwrap().0
     }
 
     fn run(&mut self, steps: Vec<Step>) -> Result<()> {
-        self.plan.operations = vec![Operation::steps("steps", steps)];
-        self.plan.validate().expect("the suite's steps fit the plan");
+        let plan = self.plan(steps);
+        let block = self.bind(&plan);
         let (stream, completion) = (self.rig.executor.stream(), Completion::pending());
-        stream.run(&self.plan, &self.block, Default::default(), completion, true)
+        stream.run(&plan.plan, &block, Default::default(), completion, true)?;
+        let bytes = |slot: &HostBytes| slot.lock().unwrap_or_else(|e| e.into_inner()).to_vec();
+        self.last = block.slots().iter().map(bytes).collect();
+        Ok(())
     }
 
-    fn slot(&self, slot: usize) -> Vec<u8> {
-        self.block.slots()[slot].lock().unwrap_or_else(|e| e.into_inner()).to_vec()
+    fn slot(&self, slot: usize) -> &[u8] {
+        &self.last[slot]
     }
 }
 
@@ -105,7 +111,7 @@ pub fn copies_launches_and_host_functions_run_in_order(subject: &Subject) {
     list.extend(steps.launches.clone());
     list.push(Step::CopyFromDevice { buffer: output, slot: 0 });
     steps.run(list).unwrap();
-    let found = numbers(&steps.slot(0));
+    let found = numbers(steps.slot(0));
     assert!(!subject.computes() || found == [-4.0, -8.0, -12.0, -16.0, -20.0, -24.0], "{found:?}");
 }
 
@@ -140,14 +146,53 @@ pub fn loops_and_branches_run_from_the_host(subject: &Subject) {
         Step::Branch { slot: 2, branches: branches.into() },
     ];
     steps.run(list).unwrap();
-    assert_eq!(numbers(&steps.slot(0)), [0.0; COUNT], "the loop ended at 128, the branch cleared");
+    assert_eq!(numbers(steps.slot(0)), [0.0; COUNT], "the loop ended at 128, the branch cleared");
 }
 
-/// Running a plan that is not loaded is an error.
-pub fn plans_that_are_not_loaded_are_refused(subject: &Subject) {
-    let mut steps = Steps::new(subject, &[]);
-    steps.plan.programs.clear();
-    let launches = steps.launches.clone();
-    let error = steps.run(launches).expect_err("nothing is loaded");
-    assert!(matches!(error, Error::NotLoaded { .. }), "{error}");
+/// Arguments serve the plan for which they were bound, and an operation of another plan is checked
+/// before it runs. A host function that replaces a slot by a longer one writes no other block.
+pub fn arguments_of_other_plans_are_refused(subject: &Subject) {
+    let mut steps = Steps::new(subject, &[COUNT * 4]);
+    let (own, other) = (steps.plan(steps.launches.clone()), steps.plan(Vec::new()));
+    let (block, stream) = (steps.bind(&own), steps.rig.executor.stream().clone());
+    let done = Completion::pending;
+    let run = |plan: &CachedPlan, wait| {
+        let after = Default::default();
+        steps.rig.executor.start(&stream, &plan.plan, &block, after, done(), wait)
+    };
+    assert_eq!(
+        (run(&other, true), run(&other, false)),
+        (Err(Error::OtherPlan), Err(Error::OtherPlan))
+    );
+    let operation = &own.plan.operations[0];
+    assert_eq!(stream.launch(&other.plan, operation, &block).err(), Some(Error::OtherPlan));
+    stream.launch(&own.plan, operation, &block).unwrap().wait().unwrap();
+    let long = Step::CopyToDevice { source: vec![0; COUNT * 4 + 1].into(), buffer: steps.output };
+    let refused = stream.launch(&own.plan, &Operation::steps("long", [long]), &block).err();
+    assert!(matches!(refused, Some(Error::Compile(_))), "{refused:?}");
+    let grow = HostStep::new("grow", |slots| {
+        *slots[0].lock().unwrap_or_else(|e| e.into_inner()) = vec![0; 1 << 16].into();
+        Ok(())
+    });
+    let copy = Step::CopyFromSlot { slot: 0, buffer: steps.output };
+    let error = steps.run(vec![Step::Host(grow), copy]).expect_err("the slot is too long");
+    assert!(matches!(error, Error::InvalidHandle { .. }), "{error}");
+}
+
+/// A buffer without memory cannot be copied to, whatever a plan says.
+pub fn copies_to_buffers_without_memory_are_refused(subject: &Subject) {
+    let steps = Steps::new(subject, &[]);
+    let nothing = PlannedBuffer { placement: Placement::Unused, size_bytes: 64 };
+    let copy = Step::CopyToDevice { source: [1; 64].into(), buffer: 0 };
+    let plan = ExecutionPlan {
+        operations: vec![Operation::steps("nowhere", [copy])],
+        buffers: vec![nothing],
+        ..ExecutionPlan::default()
+    };
+    let executor = &steps.rig.executor;
+    let plan = executor.load_plan(plan).unwrap();
+    let (block, _) = executor.bind(&plan, &[], no_control()).unwrap();
+    let (stream, after) = (executor.stream(), Default::default());
+    let error = executor.start(stream, &plan.plan, &block, after, Completion::pending(), true);
+    assert!(matches!(error, Err(Error::InvalidHandle { .. })), "{error:?}");
 }

@@ -10,8 +10,8 @@ use girih_ir::{
 use girih_mock::{Hooks, Wrapped};
 use girih_reference::evaluate;
 use girih_runtime::{
-    Argument, CompileOptions, Device, Error, KernelPlan, KernelRun, LaunchPath, Remainder, Replay,
-    Result, RunControl, StridedCopy, Strides, TileArgument, TileOptions, TileResult, TileSource,
+    Argument, CompileOptions, Device, Error, KernelPlan, KernelRun, LaunchPath, Place, Remainder,
+    Replay, Result, RunControl, Runs, Strides, TileArgument, TileOptions, TileResult, TileSource,
     TiledProgram, TiledRun,
 };
 use std::sync::Arc;
@@ -354,10 +354,11 @@ impl Hooks for CopiesOnDevice {
         &self,
         inside: &dyn Device,
         queue: Option<usize>,
-        copy: &StridedCopy,
+        places: (Place<'_>, Place<'_>),
+        runs: &Runs,
     ) -> Result<()> {
         self.0.fetch_add(1, Relaxed);
-        inside.copy_on_device(queue, copy)
+        inside.copy_on_device(queue, places, runs)
     }
 }
 

@@ -6,9 +6,9 @@ use girih_ir::{Array, Graph, OpCode, TensorSpec};
 use girih_reference::evaluate;
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::{
-    AddressMap, Allocator, ArgumentSpec, Backend, Binary, Buffer, CompileOptions, Device,
-    DeviceHandle, DeviceId, Error, ExecutionPlan, LaunchArguments, LoadedProgram, Operation,
-    OutputSpec, Placement, Properties, Result,
+    Allocator, ArgumentSpec, Backend, Binary, Buffer, CompileOptions, Device, DeviceId, Error,
+    ExecutionPlan, Launch, LoadedProgram, Operation, OutputSpec, Place, Placement, Properties,
+    Result,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -64,13 +64,13 @@ impl Backend for Interpreter {
 struct InterpreterDevice {
     properties: Properties,
     allocator: Arc<Allocator>,
-    addresses: AddressMap,
     memory: Mutex<Vec<u8>>,
 }
 
 impl InterpreterDevice {
     fn new() -> Arc<InterpreterDevice> {
         let allocator = Allocator::new(DeviceId::unique(), "interpreter", &[MEMORY]);
+        allocator.place_regions(&[BASE]);
         Arc::new(InterpreterDevice {
             properties: Properties {
                 name: "interpreter".into(),
@@ -79,7 +79,6 @@ impl InterpreterDevice {
                 concurrency: 1,
                 host_memory: false,
             },
-            addresses: allocator.map_at(&[BASE]),
             allocator,
             memory: Mutex::new(vec![0; MEMORY]),
         })
@@ -100,13 +99,13 @@ impl InterpreterDevice {
     }
 
     /// The values of the graph's arguments, in order.
-    fn arguments(&self, program: &Interpreted, given: LaunchArguments<'_>) -> Result<Vec<Array>> {
+    fn arguments(&self, program: &Interpreted, given: Launch<'_>) -> Result<Vec<Array>> {
         let value = |(at, (id, buffer)): (usize, (_, &Option<usize>))| {
             let (op, spec) = (&program.graph.node(id).op, program.graph.spec(id));
             if let Some(buffer) = buffer {
-                return Ok(self.read(given.addresses[*buffer], spec));
+                return Ok(self.read(given.addresses()[*buffer], spec));
             }
-            let [low, high] = given.words[at];
+            let [low, high] = given.words()[at];
             match op.code {
                 OpCode::Constant => {
                     let scalar = TensorSpec::scalar(spec.dtype);
@@ -135,21 +134,8 @@ impl Device for InterpreterDevice {
         &self.allocator
     }
 
-    fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64> {
-        let address = self.addresses.resolve(handle, size);
-        // The map does not check physical addresses.
-        let last = BASE + MEMORY as u64;
-        let inside =
-            |at: &u64| *at >= BASE && at.checked_add(size as u64).is_some_and(|e| e <= last);
-        address.filter(inside).ok_or_else(|| Error::InvalidHandle {
-            device: self.properties.name.clone(),
-            handle: handle.to_string(),
-            size,
-        })
-    }
-
-    fn copy_to_device(&self, _: Option<usize>, source: &[u8], target: DeviceHandle) -> Result<()> {
-        let start = (self.resolve(target, source.len())? - BASE) as usize;
+    fn copy_to_device(&self, _: Option<usize>, source: &[u8], target: Place<'_>) -> Result<()> {
+        let start = (target.address(source.len(), self)? - BASE) as usize;
         self.memory()[start..start + source.len()].copy_from_slice(source);
         Ok(())
     }
@@ -157,10 +143,10 @@ impl Device for InterpreterDevice {
     fn copy_from_device(
         &self,
         _: Option<usize>,
-        source: DeviceHandle,
+        source: Place<'_>,
         target: &mut [u8],
     ) -> Result<()> {
-        let start = (self.resolve(source, target.len())? - BASE) as usize;
+        let start = (source.address(target.len(), self)? - BASE) as usize;
         target.copy_from_slice(&self.memory()[start..start + target.len()]);
         Ok(())
     }
@@ -169,16 +155,11 @@ impl Device for InterpreterDevice {
         Ok(binary.clone())
     }
 
-    fn launch(
-        &self,
-        _: Option<usize>,
-        program: &LoadedProgram,
-        arguments: LaunchArguments<'_>,
-    ) -> Result<()> {
-        let Some(program) = program.downcast_ref::<Interpreted>() else {
+    fn launch(&self, _: Option<usize>, launch: Launch<'_>) -> Result<()> {
+        let Some(program) = launch.program().downcast_ref::<Interpreted>() else {
             return Err(self.failed("the program was compiled for another device"));
         };
-        let values = self.arguments(program, arguments)?;
+        let values = self.arguments(program, launch)?;
         let results = evaluate(&program.graph, &values).map_err(|error| match error {
             girih_ir::Error::IndexOutOfBounds { index, size, .. } => {
                 Error::IndexOutOfBounds { operation: "interpret".into(), index, size }
@@ -186,7 +167,7 @@ impl Device for InterpreterDevice {
             error => self.failed(error.to_string()),
         })?;
         for (result, &buffer) in results.iter().zip(&program.outputs) {
-            let start = (arguments.addresses[buffer] - BASE) as usize;
+            let start = (launch.addresses()[buffer] - BASE) as usize;
             let bytes = result.to_bytes();
             self.memory()[start..start + bytes.len()].copy_from_slice(&bytes);
         }

@@ -9,8 +9,8 @@ use crate::{LoadedKernel, Pool};
 use girih_exec::tuning::tuning;
 use girih_exec::{Bindings, Bounds, ExecError};
 use girih_runtime::{
-    AddressMap, Allocator, Binary, Buffer, ChunkCounts, Device, DeviceHandle, DeviceId, Error,
-    LaunchArguments, LoadedProgram, Properties, Result, StridedCopy, Value,
+    Allocator, Binary, Buffer, ChunkCounts, Device, DeviceId, Error, Launch, LoadedProgram, Place,
+    Properties, Result, Runs, Value,
 };
 use std::sync::Arc;
 
@@ -19,9 +19,8 @@ pub struct HostDevice {
     properties: Properties,
     allocator: Arc<Allocator>,
     pool: &'static Pool,
-    /// The memory that `addresses` points into.
+    /// The memory that the allocator's addresses point into.
     memory: Arc<Memory>,
-    addresses: AddressMap,
     prepacked: PrepackedBytes,
 }
 
@@ -92,7 +91,7 @@ impl HostDevice {
             Error::Launch { operation: "reserving memory".into(), device: name.clone(), reason }
         })?;
         let allocator = Allocator::new(id, name.as_str(), &[size]);
-        let addresses = memory.addresses(&allocator);
+        memory.place(&allocator);
         Ok(HostDevice {
             properties: Properties {
                 name,
@@ -105,7 +104,6 @@ impl HostDevice {
             allocator,
             pool,
             memory: Arc::new(memory),
-            addresses,
             prepacked: PrepackedBytes::default(),
         })
     }
@@ -200,15 +198,6 @@ impl Device for HostDevice {
         &self.allocator
     }
 
-    #[inline]
-    fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64> {
-        self.addresses.resolve(handle, size).ok_or_else(|| Error::InvalidHandle {
-            device: self.properties.name.clone(),
-            handle: handle.to_string(),
-            size,
-        })
-    }
-
     fn view<'a>(&'a self, value: &'a Value, size: usize) -> Option<&'a [u8]> {
         if !value.buffer.is_pooled() {
             return None;
@@ -220,33 +209,38 @@ impl Device for HostDevice {
         Some(unsafe { std::slice::from_raw_parts(address, size) })
     }
 
-    fn copy_to_device(&self, _: Option<usize>, source: &[u8], target: DeviceHandle) -> Result<()> {
-        let address = self.resolve(target, source.len())? as *mut u8;
-        // SAFETY: `resolve` checked that the bytes lie in this device's memory; the caller owns the
-        // block there, nothing else runs on it, and host slices never alias the device's range.
+    fn copy_to_device(&self, _: Option<usize>, source: &[u8], target: Place<'_>) -> Result<()> {
+        let address = target.address(source.len(), self)? as *mut u8;
+        // SAFETY: a place is inside of a live block, and `address` checked that it is one of this
+        // device with as many bytes; nothing else writes the block meanwhile, and host slices never
+        // alias the device's range.
         unsafe { self.copy(source.as_ptr(), address, source.len()) }
     }
 
     fn copy_from_device(
         &self,
         _: Option<usize>,
-        source: DeviceHandle,
+        source: Place<'_>,
         target: &mut [u8],
     ) -> Result<()> {
-        let address = self.resolve(source, target.len())? as *const u8;
+        let address = source.address(target.len(), self)? as *const u8;
         // SAFETY: as in `copy_to_device`, with source and target exchanged.
         unsafe { self.copy(address, target.as_mut_ptr(), target.len()) }
     }
 
-    fn copy_on_device(&self, _: Option<usize>, copy: &StridedCopy) -> Result<()> {
-        let (read, written) = copy.spans();
-        let from = self.resolve(copy.source, read)?;
-        let to = self.resolve(copy.target, written)?;
-        copy.for_each_run(|source, target| {
+    fn copy_on_device(
+        &self,
+        _: Option<usize>,
+        (source, target): (Place<'_>, Place<'_>),
+        runs: &Runs,
+    ) -> Result<()> {
+        let (read, written) = runs.spans();
+        let (from, to) = (source.address(read, self)?, target.address(written, self)?);
+        runs.for_each(|source, target| {
             let (from, to) = (from + source as u64, to + target as u64);
-            // SAFETY: `resolve` checked that all runs lie in this device's memory; the caller owns
-            // both ranges, which do not overlap, and nothing else runs on the target.
-            unsafe { self.copy(from as *const u8, to as *mut u8, copy.run) }
+            // SAFETY: `address` checked that all runs lie in the two places, which are inside of
+            // live blocks of this device and do not overlap; nothing else writes the target.
+            unsafe { self.copy(from as *const u8, to as *mut u8, runs.run) }
         })
     }
 
@@ -272,39 +266,39 @@ impl Device for HostDevice {
         program.downcast_ref::<HostProgram>().map(|program| program.name.as_str())
     }
 
-    fn launch(
-        &self,
-        _: Option<usize>,
-        program: &LoadedProgram,
-        arguments: LaunchArguments<'_>,
-    ) -> Result<()> {
-        let Some(program) = program.downcast_ref::<HostProgram>() else {
-            return Err(Error::Launch {
-                operation: "launch".into(),
-                device: self.properties.name.clone(),
-                reason: "the program was compiled for another device".into(),
-            });
+    fn launch(&self, _: Option<usize>, launch: Launch<'_>) -> Result<()> {
+        let refused = |reason: &str| Error::Launch {
+            operation: "launch".into(),
+            device: self.properties.name.clone(),
+            reason: reason.into(),
         };
+        let Some(program) = launch.program().downcast_ref::<HostProgram>() else {
+            return Err(refused("the program was compiled for another device"));
+        };
+        if launch.pool() != self.allocator.pool_id() {
+            return Err(refused("the arguments are in the memory of another device"));
+        }
         // On the host, the argument block is the pointer table.
         const { assert!(size_of::<*mut u8>() == size_of::<u64>()) };
-        let buffers = arguments.addresses;
+        let buffers = launch.addresses();
         // SAFETY: the assertion above; any bits are a valid raw pointer.
         let buffers: &[*mut u8] =
             unsafe { std::slice::from_raw_parts(buffers.as_ptr().cast(), buffers.len()) };
         let bindings = Bindings {
             buffers,
-            arguments: arguments.words,
+            arguments: launch.words(),
             workspace: std::ptr::null_mut(),
             bounds: program.bounds.as_deref(),
         };
-        let store = LaunchWeights { device: self, weights: arguments.weights };
-        let outcome = watched(arguments.control, || {
-            // SAFETY: the executor bound each buffer of the plan to a block of at least its size
-            // that stays alive with the argument block, and no other launch writes it meanwhile.
+        let store = LaunchWeights { device: self, weights: launch.weights() };
+        let outcome = watched(launch.control(), || {
+            // SAFETY: only the runtime makes launches. It bound each buffer of the program's plan to
+            // a block of this pool, of at least the buffer's size, that stays alive during the
+            // launch, and no other launch writes it meanwhile.
             unsafe { program.kernel.run_with_prepacked(&bindings, self.pool, Some(&store)) }
         });
         outcome.map_err(|error| match error {
-            ExecError::Stopped => arguments.control.error(&program.name),
+            ExecError::Stopped => launch.control().error(&program.name),
             ExecError::LabelOutOfRange { label, classes } => {
                 let (operation, label) = (program.name.clone(), label.into());
                 Error::LabelOutOfRange { operation, label, classes }
@@ -331,6 +325,13 @@ impl Device for HostDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use girih_ir::{DType, TensorSpec};
+    use girih_runtime::plan::PlannedBuffer;
+    use girih_runtime::{
+        Argument, Completion, ExecutionPlan, Operation, OutputSpec, Placement, PlanExecutor,
+        RunControl,
+    };
+    use smallvec::SmallVec;
 
     #[test]
     fn memory_limits_parse_with_suffixes() {
@@ -343,15 +344,30 @@ mod tests {
     }
 
     #[test]
-    fn bytes_round_trip_and_foreign_handles_are_refused() {
+    fn bytes_round_trip_and_foreign_memory_is_refused() {
         let device = HostDevice::new(crate::pool().unwrap()).unwrap();
-        let block = device.allocator().allocate(5).unwrap();
-        device.copy_to_device(None, &[1, 2, 3, 4, 5], block.handle()).unwrap();
+        let [block, next] = [5, 5].map(|size| device.allocator().allocate(size).unwrap());
+        device.copy_to_device(None, &[1, 2, 3, 4, 5], block.place()).unwrap();
         let mut back = [0; 5];
-        device.copy_from_device(None, block.handle(), &mut back).unwrap();
+        device.copy_from_device(None, block.place(), &mut back).unwrap();
         assert_eq!(back, [1, 2, 3, 4, 5]);
-        let beyond = block.handle().offset(device.properties().memory_bytes);
-        assert!(matches!(device.resolve(beyond, 1), Err(Error::InvalidHandle { .. })));
+        let refused = |r: Result<()>| assert!(matches!(r, Err(Error::InvalidHandle { .. })));
+        // The block ends here, although the device's memory does not.
+        refused(device.copy_to_device(None, &[0; 6], block.place()));
+        refused(device.copy_from_device(None, block.place(), &mut [0; 6]));
+        refused(device.copy_on_device(None, (block.place(), next.place()), &Runs::dense(6)));
+        refused(block.at(1, 5, &device).map(drop));
+        // Memory of another device with the same id, and of a pool that lies about its addresses.
+        let other = HostDevice::new(crate::pool().unwrap()).unwrap();
+        refused(other.copy_to_device(None, &[0], block.place()));
+        let liar = Allocator::new(DeviceId::HOST, "cpu", &[1 << 20]);
+        liar.place_regions(&[back.as_ptr() as u64]);
+        let lie = liar.allocate(5).unwrap();
+        refused(device.copy_to_device(None, &[9; 5], lie.place()));
+        // A region is placed once, by its device.
+        device.allocator().place_regions(&[back.as_ptr() as u64]);
+        device.copy_from_device(None, block.place(), &mut back).unwrap();
+        assert_eq!(back, [1, 2, 3, 4, 5]);
     }
 
     #[test]
@@ -359,19 +375,29 @@ mod tests {
         let text = "b0 = argument 0: f32[9]\nb1 = f32[9]\nhalf over [9]\n  v0 = load b0[i0]\n  \
                     v1 = neg(v0): f32\n  b1[i0] = v1\noutputs: [b1]";
         let program = girih_kernel::Program::parse(text).unwrap();
-        let device = HostDevice::new(crate::pool().unwrap()).unwrap();
-        let blocks = [(); 2].map(|()| device.allocator().allocate(36).unwrap());
-        let addresses = blocks.each_ref().map(|b| device.resolve(b.handle(), 36).unwrap());
+        let device: Arc<dyn Device> = Arc::new(HostDevice::new(crate::pool().unwrap()).unwrap());
+        let executor = PlanExecutor::new(device.clone(), Arc::new(crate::HostBackend), None);
+        let spec = TensorSpec::new([9], DType::F32);
+        let buffers = [Placement::Argument(0), Placement::Output];
         let launch = |bytes: [usize; 2]| {
             let kernel = LoadedKernel::checked(&program.kernels[0]);
             let bounds = Some(bytes.map(Bounds::of).into_iter().collect());
-            let loaded: LoadedProgram =
-                Arc::new(HostProgram { name: "half".into(), kernel, bounds });
-            let control = girih_runtime::RunControl::default();
-            let (words, weights) = (&[][..], &[][..]);
-            let arguments =
-                LaunchArguments { addresses: &addresses, words, weights, control: &control };
-            device.launch(None, &loaded, arguments)
+            let binary: Binary = Arc::new(HostProgram { name: "half".into(), kernel, bounds });
+            let plan = ExecutionPlan {
+                operations: vec![Operation::compute("half", 0)],
+                binaries: vec![binary],
+                buffers: buffers
+                    .map(|placement| PlannedBuffer { placement, size_bytes: 36 })
+                    .into(),
+                arguments: vec![spec.clone().into()],
+                outputs: vec![OutputSpec { spec: spec.clone(), buffer: 1 }],
+                ..ExecutionPlan::default()
+            };
+            let plan = executor.load_plan(plan).unwrap();
+            let given = [Argument::Tensor(executor.upload(&[0; 36]).unwrap(), spec.clone())];
+            let (block, _) = executor.bind(&plan, &given, RunControl::default()).unwrap();
+            let (after, done) = (SmallVec::new(), Completion::pending());
+            executor.start(executor.stream(), &plan.plan, &block, after, done, true)
         };
         assert_eq!(launch([36, 36]), Ok(()));
         for (bytes, buffer) in [([32, 36], "b0"), ([36, 32], "b1"), ([36, 0], "b1")] {

@@ -37,3 +37,9 @@ impl MappedFile {
         self.0.as_deref().unwrap_or_default()
     }
 }
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}

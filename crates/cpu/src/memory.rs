@@ -8,7 +8,7 @@
 //! of a fork depends on no thread of its parent: when the child writes to a page that the parent
 //! has not touched, the system provides the page then.
 
-use girih_runtime::{AddressMap, Allocator};
+use girih_runtime::Allocator;
 use memmap2::{MmapMut, MmapOptions};
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,9 +49,9 @@ impl Memory {
         Ok(Memory { range, ahead, next: AtomicUsize::new(0), begun: AtomicBool::new(false) })
     }
 
-    /// The addresses of the blocks of an allocator with this memory as its only region.
-    pub fn addresses(&self, allocator: &Allocator) -> AddressMap {
-        allocator.map_at(&[self.range.as_ptr() as u64])
+    /// Tells an allocator with this memory as its only region where the region is.
+    pub fn place(&self, allocator: &Allocator) {
+        allocator.place_regions(&[self.range.as_ptr() as u64]);
     }
 
     /// Starts a thread that touches the first pages, at most `bytes` bytes; a second call has no

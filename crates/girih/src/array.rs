@@ -3,9 +3,10 @@
 use crate::data::Element;
 use crate::{Error, Result, Tensor, devices};
 use girih_ir::{Shape, TensorSpec};
-use girih_runtime::{Buffer, DeviceHandle, DeviceId, Value};
+use girih_runtime::{Buffer, DeviceId, Value};
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
+use std::sync::Arc;
 
 /// Data from which [`Tensor::new`] makes a tensor: a number, or an array, slice or vector of such
 /// data.
@@ -121,6 +122,15 @@ impl<A: ArrayData + ?Sized> ArrayData for &A {
 /// pool, which costs less than a block of its own.
 const SHARED: usize = 1 << 16;
 
+/// Elements whose memory a tensor shares.
+struct Elements<T>(Vec<T>);
+
+impl<T: Element> AsRef<[u8]> for Elements<T> {
+    fn as_ref(&self) -> &[u8] {
+        T::bytes(&self.0)
+    }
+}
+
 impl Tensor {
     /// A tensor of a number, or of an array, slice or vector of numbers, nested to any depth. The
     /// dtype is that of the numbers, the shape that of the nesting. See [`Tensor::from_slice`] for
@@ -167,8 +177,7 @@ impl Tensor {
         if !fits || size < SHARED || !devices::shares_host_memory()? {
             return Tensor::from_slice(&data, spec.shape);
         }
-        let handle = DeviceHandle::physical(DeviceId::HOST, data.as_ptr() as u64);
-        let buffer = Buffer::foreign(handle, size, Box::new(data));
+        let buffer = Buffer::shared(DeviceId::HOST, Arc::new(Elements(data)), 0..size);
         Tensor::from_value(&spec, Value::new(buffer))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Context, Device, Error, Result, Tensor, eval};
 use girih_ir::{DType, Shape, TensorSpec};
-use girih_runtime::{Buffer, DeviceHandle, DeviceId, Value};
+use girih_runtime::{Buffer, DeviceId, Value};
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
 use std::fmt;
@@ -185,8 +185,7 @@ impl Tensor {
         }
         let bytes = executor.runtime().download(&value, size)?;
         let address = bytes.as_ptr() as u64;
-        let handle = DeviceHandle::physical(DeviceId::HOST, address);
-        Ok((address, Value::new(Buffer::foreign(handle, size, Box::new(bytes)))))
+        Ok((address, Value::new(Buffer::owned(DeviceId::HOST, bytes))))
     }
 
     /// All elements, row-major. Evaluates the tensor if needed.

@@ -440,7 +440,7 @@ impl Work {
             }
             profile.transfer += transfer;
             profile.execution += transfer + watch.lap();
-            profile.kernels.extend(block.control.take_times());
+            profile.kernels.extend(block.control().take_times());
         }
         outcome
     }

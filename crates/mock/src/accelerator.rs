@@ -2,12 +2,11 @@
 //! run on the host's processor.
 
 use crate::backend::{ADDRESS_HEADER, MAGIC, MockBackend, MockBinary, MockProgram};
-use crate::memory::Memory;
+use crate::memory::{Memory, Part};
 use crate::timeline::{Engine, Slot, Timeline, Work};
 use girih_runtime::{
-    Allocator, Backend, Binary, Buffer, ChunkCounts, DEFAULT_REGIONS, Device, DeviceHandle,
-    DeviceId, Error, HANDLE_BYTES, HostControlFlow, LaunchArguments, LoadedProgram, Properties,
-    Result, StridedCopy,
+    Allocator, Backend, Binary, Buffer, ChunkCounts, DEFAULT_REGIONS, Device, Error, HANDLE_BYTES,
+    HostControlFlow, Launch, LoadedProgram, Place, Properties, Result, Runs,
 };
 use girih_sync::{Mutex, MutexGuard};
 use std::borrow::Cow;
@@ -125,16 +124,16 @@ impl MockAccelerator {
                 return Err(Error::Configuration { variable, value, expected });
             }
         }
-        let id = DeviceId::unique();
+        let host_id = host.id();
         let (allocator, memory) = match &config.memory {
             MemoryMode::Regions(sizes) => {
-                Memory::regions(id, &config.name, sizes).map_err(|e| Error::Launch {
+                Memory::regions(host_id, &config.name, sizes).map_err(|e| Error::Launch {
                     operation: "reserving memory".into(),
                     device: config.name.clone(),
                     reason: format!("regions of {sizes:?} bytes: {e}"),
                 })?
             }
-            MemoryMode::Physical(capacity) => Memory::physical(id, &config.name, *capacity),
+            MemoryMode::Physical(capacity) => Memory::physical(host_id, &config.name, *capacity),
         };
         let concurrency = config.concurrency.max(1);
         let corrected = if config.corrections { "/corrected" } else { "" };
@@ -202,22 +201,30 @@ impl MockAccelerator {
         self.config.latency + Duration::from_secs_f64(seconds)
     }
 
-    /// The handle on the host's device for bytes at a device address.
-    fn host_handle(&self, address: u64, size: usize) -> Result<DeviceHandle> {
-        let host = self.memory.host(address, size).ok_or_else(|| {
-            let handle = DeviceHandle::physical(self.id(), address).to_string();
-            Error::InvalidHandle { device: self.properties.name.clone(), handle, size }
-        })?;
-        Ok(DeviceHandle::physical(self.host.id(), host))
+    /// The bytes at a device address, as memory of the host's device.
+    fn part(&self, address: u64, size: usize) -> Result<Part> {
+        self.memory.part(address, size).ok_or_else(|| {
+            let (device, handle) = (self.properties.name.clone(), format!("address {address:#x}"));
+            Error::InvalidHandle { device, handle, size }
+        })
     }
 
     fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
-        let from = self.host_handle(address, bytes.len())?;
-        self.host.copy_from_device(None, from, bytes)
+        match bytes.is_empty() {
+            true => Ok(()),
+            false => {
+                self.host.copy_from_device(None, self.part(address, bytes.len())?.place(), bytes)
+            }
+        }
     }
 
     fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
-        self.host.copy_to_device(None, bytes, self.host_handle(address, bytes.len())?)
+        match bytes.is_empty() {
+            true => Ok(()),
+            false => {
+                self.host.copy_to_device(None, bytes, self.part(address, bytes.len())?.place())
+            }
+        }
     }
 
     fn read_words(&self, address: u64, count: usize) -> Result<Vec<u64>> {
@@ -266,25 +273,36 @@ impl MockAccelerator {
         Ok(words.split_off(ADDRESS_HEADER))
     }
 
-    /// Runs a program on the host with device addresses.
+    /// Runs a program on the host with device addresses. `sizes` are those of its buffers.
+    #[allow(unsafe_code, reason = "the memory of the device is vouched for here")]
     fn compute(
         &self,
         inside: &LoadedProgram,
+        sizes: &[usize],
         addresses: &[u64],
-        arguments: LaunchArguments<'_>,
+        launch: Launch<'_>,
     ) -> Result<()> {
-        let host = |&address: &u64| match address {
+        let part = |(&address, &size): (&u64, &usize)| match address {
             // No kernel uses this buffer.
-            0 => Ok(0),
-            _ => self.memory.host(address, 0).ok_or_else(|| {
-                self.failed("launch", format!("address {address:#x} is not the device's"))
-            }),
+            0 => Ok(None),
+            _ => self.part(address, size).map(Some),
         };
-        let addresses = addresses.iter().map(host).collect::<Result<Vec<u64>>>()?;
-        // Drop the weights: prepacked forms of them would be in the host's memory, which is not the
-        // mock's.
-        let arguments = LaunchArguments { addresses: &addresses, weights: &[], ..arguments };
-        self.host.launch(None, inside, arguments)
+        if addresses.len() < sizes.len() {
+            return Err(self.failed("launch", "addresses of its buffers are missing"));
+        }
+        let parts = addresses.iter().zip(sizes).map(part).collect::<Result<Vec<Option<Part>>>>()?;
+        let host = |part: &Option<Part>| match part {
+            Some(part) => part.place().address(part.place().size_bytes(), &*self.host),
+            None => Ok(0),
+        };
+        let addresses = parts.iter().map(host).collect::<Result<Vec<u64>>>()?;
+        // The weights stay behind: prepacked forms of them would be in the host's memory, which is
+        // not the mock's.
+        // SAFETY: each address is that of as many bytes of this device's memory as the back end
+        // planned for the program's buffer, and `parts` keeps them. The runtime orders the launches
+        // that write a block of this device.
+        let launch = unsafe { launch.on(&*self.host, inside, &addresses) };
+        self.host.launch(None, launch)
     }
 }
 
@@ -297,20 +315,8 @@ impl Device for MockAccelerator {
         &self.allocator
     }
 
-    fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64> {
-        self.memory.resolve(handle, size).ok_or_else(|| {
-            let device = self.properties.name.clone();
-            Error::InvalidHandle { device, handle: handle.to_string(), size }
-        })
-    }
-
-    fn copy_to_device(
-        &self,
-        queue: Option<usize>,
-        source: &[u8],
-        target: DeviceHandle,
-    ) -> Result<()> {
-        self.write(self.resolve(target, source.len())?, source)?;
+    fn copy_to_device(&self, queue: Option<usize>, source: &[u8], target: Place<'_>) -> Result<()> {
+        self.write(target.address(source.len(), self)?, source)?;
         let time = self.copy_time(source.len(), self.config.bandwidth);
         let describe = || Work::copy("copy_to_device", source.len());
         self.takes(queue, &[Engine::CopyIn], time, describe);
@@ -320,23 +326,30 @@ impl Device for MockAccelerator {
     fn copy_from_device(
         &self,
         queue: Option<usize>,
-        source: DeviceHandle,
+        source: Place<'_>,
         target: &mut [u8],
     ) -> Result<()> {
-        self.read(self.resolve(source, target.len())?, target)?;
+        self.read(source.address(target.len(), self)?, target)?;
         let time = self.copy_time(target.len(), self.config.bandwidth);
         let describe = || Work::copy("copy_from_device", target.len());
         self.takes(queue, &[Engine::CopyOut], time, describe);
         Ok(())
     }
 
-    fn copy_on_device(&self, queue: Option<usize>, copy: &StridedCopy) -> Result<()> {
-        let (read, written) = copy.spans();
-        let source = self.host_handle(self.resolve(copy.source, read)?, read)?;
-        let target = self.host_handle(self.resolve(copy.target, written)?, written)?;
-        self.host.copy_on_device(None, &StridedCopy { source, target, ..copy.clone() })?;
-        let time = self.copy_time(copy.bytes(), self.config.memory_bandwidth);
-        let describe = || Work::copy("copy_on_device", copy.bytes());
+    fn copy_on_device(
+        &self,
+        queue: Option<usize>,
+        (source, target): (Place<'_>, Place<'_>),
+        runs: &Runs,
+    ) -> Result<()> {
+        let (read, written) = runs.spans();
+        let (from, to) = (source.address(read, self)?, target.address(written, self)?);
+        if runs.bytes() > 0 {
+            let (from, to) = (self.part(from, read)?, self.part(to, written)?);
+            self.host.copy_on_device(None, (from.place(), to.place()), runs)?;
+        }
+        let time = self.copy_time(runs.bytes(), self.config.memory_bandwidth);
+        let describe = || Work::copy("copy_on_device", runs.bytes());
         self.takes(queue, &self.engines, time, describe);
         Ok(())
     }
@@ -378,12 +391,14 @@ impl Device for MockAccelerator {
             return Err(self.failed(binary.name(), "its image was not copied"));
         };
         let mut found = vec![0; image.size_bytes()];
-        self.read(self.resolve(image.handle(), found.len())?, &mut found)?;
+        self.read(image.place().address(found.len(), self)?, &mut found)?;
         if found[..] != binary.image()[..] {
             return Err(self.failed(binary.name(), "its image was corrupted on its way"));
         }
         let inside = match binary {
-            MockBinary::Compute { inside, .. } => Some(self.host.load(inside, None)?),
+            MockBinary::Compute { inside, sizes, .. } => {
+                Some((self.host.load(inside, None)?, sizes.clone()))
+            }
             MockBinary::Correction => None,
         };
         Ok(Arc::new(MockProgram { name: binary.name().into(), inside, image }))
@@ -393,24 +408,19 @@ impl Device for MockAccelerator {
         program.downcast_ref::<MockProgram>().map(|program| program.name.as_str())
     }
 
-    fn launch(
-        &self,
-        queue: Option<usize>,
-        program: &LoadedProgram,
-        arguments: LaunchArguments<'_>,
-    ) -> Result<()> {
-        let Some(program) = program.downcast_ref::<MockProgram>() else {
+    fn launch(&self, queue: Option<usize>, launch: Launch<'_>) -> Result<()> {
+        let Some(program) = launch.program().downcast_ref::<MockProgram>() else {
             return Err(self.failed("launch", "the program was compiled for another device"));
         };
         let start = Instant::now();
-        let mut addresses = Cow::Borrowed(arguments.addresses);
+        let mut addresses = Cow::Borrowed(launch.addresses());
         let ran = match &program.inside {
-            None => self.correct(arguments.addresses),
-            Some(inside) => {
+            None => self.correct(launch.addresses()),
+            Some((inside, sizes)) => {
                 if self.config.corrections {
-                    addresses = self.corrected(&program.name, arguments.addresses)?.into();
+                    addresses = self.corrected(&program.name, launch.addresses())?.into();
                 }
-                self.compute(inside, &addresses, arguments)
+                self.compute(inside, sizes, &addresses, launch)
             }
         };
         let time = match self.config.launch {

@@ -20,7 +20,12 @@ const INIT_PACKET: &[u8] = b"mock: start the clock";
 /// A program compiled for the mock.
 pub(crate) enum MockBinary {
     /// A program of the wrapped back end.
-    Compute { name: String, inside: Binary },
+    Compute {
+        name: String,
+        inside: Binary,
+        /// The sizes of the buffers of the program's plan, in bytes.
+        sizes: Arc<[usize]>,
+    },
     /// The program that writes the addresses of a launch's data.
     Correction,
 }
@@ -28,8 +33,8 @@ pub(crate) enum MockBinary {
 /// A program loaded in the mock's memory.
 pub(crate) struct MockProgram {
     pub name: String,
-    /// `None` for the correction.
-    pub inside: Option<LoadedProgram>,
+    /// The program, and the sizes of its plan's buffers; `None` for the correction.
+    pub inside: Option<(LoadedProgram, Arc<[usize]>)>,
     #[allow(dead_code, reason = "the program's memory is freed with it")]
     pub image: Arc<Buffer>,
 }
@@ -71,7 +76,10 @@ impl MockBackend {
                 name.clone_from(&operation.name);
             }
         }
-        let compute = |(name, inside)| -> Binary { Arc::new(MockBinary::Compute { name, inside }) };
+        let sizes: Arc<[usize]> = plan.buffers.iter().map(|buffer| buffer.size_bytes).collect();
+        let compute = |(name, inside)| -> Binary {
+            Arc::new(MockBinary::Compute { name, inside, sizes: sizes.clone() })
+        };
         plan.binaries = names.into_iter().zip(plan.binaries).map(compute).collect();
         plan.init_packets.push(INIT_PACKET.into());
         if self.corrections {

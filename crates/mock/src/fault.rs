@@ -2,10 +2,7 @@
 
 use crate::{Hooks, Wrapped};
 use girih_ir::testing::Rng;
-use girih_runtime::{
-    Binary, Buffer, Device, DeviceHandle, Error, LaunchArguments, LoadedProgram, Result,
-    StridedCopy,
-};
+use girih_runtime::{Binary, Buffer, Device, Error, Launch, LoadedProgram, Place, Result, Runs};
 use girih_sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
@@ -158,7 +155,7 @@ impl Hooks for Faults {
         inside: &dyn Device,
         queue: Option<usize>,
         source: &[u8],
-        target: DeviceHandle,
+        target: Place<'_>,
     ) -> Result<()> {
         match self.draw(&[Fault::CopyToDevice, Fault::CorruptToDevice]) {
             Some(Fault::CorruptToDevice) => {
@@ -175,7 +172,7 @@ impl Hooks for Faults {
         &self,
         inside: &dyn Device,
         queue: Option<usize>,
-        source: DeviceHandle,
+        source: Place<'_>,
         target: &mut [u8],
     ) -> Result<()> {
         let fault = self.draw(&[Fault::CopyFromDevice, Fault::CorruptFromDevice]);
@@ -193,18 +190,19 @@ impl Hooks for Faults {
         &self,
         inside: &dyn Device,
         queue: Option<usize>,
-        copy: &StridedCopy,
+        places: (Place<'_>, Place<'_>),
+        runs: &Runs,
     ) -> Result<()> {
         let fault = self.draw(&[Fault::CopyOnDevice, Fault::CorruptOnDevice]);
         if fault == Some(Fault::CopyOnDevice) {
             return Err(injected(inside, "copy_on_device"));
         }
-        inside.copy_on_device(queue, copy)?;
-        if fault.is_some() && copy.run > 0 {
-            let mut byte = [0];
-            inside.copy_from_device(queue, copy.target, &mut byte)?;
+        inside.copy_on_device(queue, places, runs)?;
+        if fault.is_some() && runs.bytes() > 0 {
+            let (mut byte, target) = ([0], places.1);
+            inside.copy_from_device(queue, target, &mut byte)?;
             flip_a_bit(&mut byte);
-            inside.copy_to_device(queue, &byte, copy.target)?;
+            inside.copy_to_device(queue, &byte, target)?;
         }
         Ok(())
     }
@@ -221,23 +219,17 @@ impl Hooks for Faults {
         }
     }
 
-    fn launch(
-        &self,
-        inside: &dyn Device,
-        queue: Option<usize>,
-        program: &LoadedProgram,
-        arguments: LaunchArguments<'_>,
-    ) -> Result<()> {
-        let name = || inside.program_name(program).unwrap_or("launch").to_string();
+    fn launch(&self, inside: &dyn Device, queue: Option<usize>, launch: Launch<'_>) -> Result<()> {
+        let name = || inside.program_name(launch.program()).unwrap_or("launch").to_string();
         match self.draw(&[Fault::Launch, Fault::Hang]) {
             Some(Fault::Hang) => {
-                while !arguments.control.check() {
+                while !launch.control().check() {
                     std::thread::sleep(HANG_POLL);
                 }
-                Err(arguments.control.error(&name()))
+                Err(launch.control().error(&name()))
             }
             Some(_) => Err(injected(inside, &name())),
-            None => inside.launch(queue, program, arguments),
+            None => inside.launch(queue, launch),
         }
     }
 }
@@ -262,7 +254,7 @@ impl Checksums {
     fn verify(
         inside: &dyn Device,
         queue: Option<usize>,
-        (operation, at): (&str, DeviceHandle),
+        (operation, at): (&str, Place<'_>),
         expected: &[u8],
     ) -> Result<()> {
         let mut found = vec![0; expected.len()];
@@ -287,7 +279,7 @@ impl Hooks for Checksums {
         inside: &dyn Device,
         queue: Option<usize>,
         source: &[u8],
-        target: DeviceHandle,
+        target: Place<'_>,
     ) -> Result<()> {
         inside.copy_to_device(queue, source, target)?;
         Checksums::verify(inside, queue, ("copy_to_device", target), source)
@@ -297,7 +289,7 @@ impl Hooks for Checksums {
         &self,
         inside: &dyn Device,
         queue: Option<usize>,
-        source: DeviceHandle,
+        source: Place<'_>,
         target: &mut [u8],
     ) -> Result<()> {
         inside.copy_from_device(queue, source, target)?;
@@ -308,14 +300,17 @@ impl Hooks for Checksums {
         &self,
         inside: &dyn Device,
         queue: Option<usize>,
-        copy: &StridedCopy,
+        (source, target): (Place<'_>, Place<'_>),
+        runs: &Runs,
     ) -> Result<()> {
-        inside.copy_on_device(queue, copy)?;
-        let mut run = vec![0; copy.run];
-        copy.for_each_run(|source, target| {
-            inside.copy_from_device(queue, copy.source.offset(source), &mut run)?;
-            let target = copy.target.offset(target);
-            Checksums::verify(inside, queue, ("copy_on_device", target), &run)
+        inside.copy_on_device(queue, (source, target), runs)?;
+        let mut run = vec![0; runs.run];
+        let of_copy = "the device copied these bytes";
+        runs.for_each(|from, to| {
+            let from = source.part(from, runs.run).expect(of_copy);
+            inside.copy_from_device(queue, from, &mut run)?;
+            let to = target.part(to, runs.run).expect(of_copy);
+            Checksums::verify(inside, queue, ("copy_on_device", to), &run)
         })
     }
 }

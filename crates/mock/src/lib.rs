@@ -6,7 +6,7 @@
 //! - [`NullDevice`]: checks every handle, address and size, and runs nothing.
 //! - [`Faulty`]: wraps any device and injects errors, hangs and corrupted bytes.
 //! - [`Checksummed`]: wraps any device, and reads copies again to compare them.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod accelerator;
 mod backend;

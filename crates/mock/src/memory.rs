@@ -1,9 +1,9 @@
 //! The mock's memory: mappings of the process, at device addresses that differ from host addresses,
 //! so that using an address on the wrong side is detected.
 
-use girih_runtime::{AddressMap, Allocator, DeviceHandle, DeviceId, PhysicalMemory};
+use girih_runtime::{Allocator, Buffer, DeviceId, PhysicalMemory, Place};
 use girih_sync::{Mutex, MutexGuard};
-use memmap2::{MmapMut, MmapOptions};
+use memmap2::MmapOptions;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -16,60 +16,66 @@ const GUARD: u64 = 1 << 20;
 
 /// The map from device addresses to host memory.
 pub(crate) enum Memory {
-    Regions {
-        addresses: AddressMap,
-        regions: Vec<Mapping>,
-    },
+    Regions(Vec<Arc<Mapping>>),
     /// Each block is a separate mapping.
-    Physical {
-        addresses: AddressMap,
-        driver: Driver,
-    },
+    Physical(Driver),
 }
 
-/// Host memory that backs device memory.
-pub(crate) struct Mapping {
-    /// The host address.
-    host: u64,
-    size: usize,
-    #[allow(dead_code, reason = "holds the memory that `host` is the address of")]
-    memory: MmapMut,
-}
+/// Host memory that backs device memory, as memory of the device that computes.
+pub(crate) struct Mapping(Buffer);
 
 impl Mapping {
-    /// Reserves memory; the system commits pages when they are first accessed.
-    fn new(size: usize) -> io::Result<Mapping> {
-        let mut memory = MmapOptions::new().len(size.max(1)).no_reserve_swap().map_anon()?;
-        Ok(Mapping { host: memory.as_mut_ptr() as u64, size, memory })
+    /// Reserves memory of the host's device; the system commits pages when they are first accessed.
+    fn new(host: DeviceId, size: usize) -> io::Result<Arc<Mapping>> {
+        let memory = MmapOptions::new().len(size.max(1)).no_reserve_swap().map_anon()?;
+        Ok(Arc::new(Mapping(Buffer::owned(host, memory))))
+    }
+}
+
+/// Bytes of a mapping, which live as long as this.
+pub(crate) struct Part {
+    mapping: Arc<Mapping>,
+    offset: usize,
+    size: usize,
+}
+
+impl Part {
+    fn new(mapping: &Arc<Mapping>, offset: u64, size: usize) -> Option<Part> {
+        let offset = usize::try_from(offset).ok()?;
+        mapping.0.place().part(offset, size)?;
+        Some(Part { mapping: mapping.clone(), offset, size })
     }
 
-    fn at(&self, offset: u64, size: usize) -> Option<u64> {
-        let end = usize::try_from(offset).ok()?.checked_add(size)?;
-        (end <= self.size).then_some(self.host + offset)
+    /// The bytes as memory of the device that computes.
+    pub fn place(&self) -> Place<'_> {
+        self.mapping.0.place().part(self.offset, self.size).expect("checked when it was made")
     }
 }
 
 /// A driver that maps and unmaps blocks; a reference-counted handle.
-#[derive(Clone, Default)]
-pub(crate) struct Driver(Arc<Mutex<Mappings>>);
+#[derive(Clone)]
+pub(crate) struct Driver {
+    host: DeviceId,
+    mappings: Arc<Mutex<Mappings>>,
+}
 
 #[derive(Default)]
 struct Mappings {
     /// The mappings by device address.
-    blocks: BTreeMap<u64, Mapping>,
+    blocks: BTreeMap<u64, Arc<Mapping>>,
     /// The size of the address space used so far; addresses are not reused.
     used: u64,
 }
 
 impl Driver {
     fn lock(&self) -> MutexGuard<'_, Mappings> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl PhysicalMemory for Driver {
     fn map(&self, size: usize) -> Option<u64> {
-        let mapping = Mapping::new(size).ok()?;
+        let mapping = Mapping::new(self.host, size).ok()?;
         let mut mappings = self.lock();
         let address = FIRST_MAPPING + mappings.used;
         mappings.used += (size as u64).next_multiple_of(GUARD) + GUARD;
@@ -85,35 +91,27 @@ impl PhysicalMemory for Driver {
 }
 
 impl Memory {
-    /// Reserves regions of these sizes, with an allocator.
+    /// Reserves regions of these sizes in memory of the host's device, with an allocator.
     ///
     /// Errors: the system's, if a region cannot be reserved.
     pub fn regions(
-        id: DeviceId,
+        host: DeviceId,
         name: &str,
         sizes: &[usize],
     ) -> io::Result<(Arc<Allocator>, Memory)> {
-        let regions = sizes.iter().map(|&size| Mapping::new(size)).collect::<io::Result<_>>()?;
-        let allocator = Allocator::new(id, name, sizes);
-        let addresses = allocator.map_at(&bases(sizes.len()));
-        Ok((allocator, Memory::Regions { addresses, regions }))
+        let regions = sizes.iter().map(|&size| Mapping::new(host, size));
+        let regions = regions.collect::<io::Result<_>>()?;
+        let allocator = Allocator::new(DeviceId::unique(), name, sizes);
+        allocator.place_regions(&bases(sizes.len()));
+        Ok((allocator, Memory::Regions(regions)))
     }
 
     /// Physical memory with at most `capacity` bytes, with an allocator.
-    pub fn physical(id: DeviceId, name: &str, capacity: usize) -> (Arc<Allocator>, Memory) {
-        let driver = Driver::default();
+    pub fn physical(host: DeviceId, name: &str, capacity: usize) -> (Arc<Allocator>, Memory) {
+        let driver = Driver { host, mappings: Arc::default() };
+        let id = DeviceId::unique();
         let allocator = Allocator::physical(id, name, capacity, Box::new(driver.clone()));
-        let addresses = allocator.map_at(&[]);
-        (allocator, Memory::Physical { addresses, driver })
-    }
-
-    /// The device address of a handle; `None` unless `size` bytes there belong to the device.
-    pub fn resolve(&self, handle: DeviceHandle, size: usize) -> Option<u64> {
-        let addresses = match self {
-            Memory::Regions { addresses, .. } | Memory::Physical { addresses, .. } => addresses,
-        };
-        let address = addresses.resolve(handle, size)?;
-        self.host(address, size).map(|_| address)
+        (allocator, Memory::Physical(driver))
     }
 
     /// The device address of a handle given as two words.
@@ -124,21 +122,19 @@ impl Memory {
         }
     }
 
-    /// The host address of a device address; `None` unless `size` bytes there belong to the device.
-    /// Address 0 is valid for 0 bytes of physical memory.
-    pub fn host(&self, address: u64, size: usize) -> Option<u64> {
+    /// The `size` bytes at a device address; `None` unless they belong to the device. Physical memory
+    /// has 0 bytes at address 0.
+    pub fn part(&self, address: u64, size: usize) -> Option<Part> {
         match self {
-            Memory::Regions { regions, .. } => {
+            Memory::Regions(regions) => {
                 let index = (address >> REGION_SHIFT).checked_sub(1)?;
                 let region = regions.get(usize::try_from(index).ok()?)?;
-                region.at(address & ((1 << REGION_SHIFT) - 1), size)
+                Part::new(region, address & ((1 << REGION_SHIFT) - 1), size)
             }
-            Memory::Physical { driver, .. } => {
+            Memory::Physical(driver) => {
                 let mappings = driver.lock();
-                match mappings.blocks.range(..=address).next_back() {
-                    Some((start, mapping)) => mapping.at(address - start, size),
-                    None => (address == 0 && size == 0).then_some(0),
-                }
+                let (start, mapping) = mappings.blocks.range(..=address).next_back()?;
+                Part::new(mapping, address - start, size)
             }
         }
     }
@@ -157,32 +153,36 @@ mod tests {
     #[test]
     fn regions_are_reserved_and_not_committed() {
         // 96 GB, more than most test machines have.
-        let id = DeviceId::unique();
-        let (allocator, memory) = Memory::regions(id, "mock", &DEFAULT_REGIONS).unwrap();
+        let (allocator, memory) =
+            Memory::regions(DeviceId::HOST, "mock", &DEFAULT_REGIONS).unwrap();
         assert_eq!(allocator.stats().capacity, 103_079_215_104);
         let block = allocator.allocate(1 << 30).unwrap();
-        let address = memory.resolve(block.handle(), 1 << 30).unwrap();
+        let address = allocator.resolve(block.handle(), 1 << 30).unwrap();
         assert_eq!(address, 1 << REGION_SHIFT);
-        assert!(memory.host(address, 1).is_some_and(|host| host != address));
-        assert_eq!(memory.host(address, (12 << 30) + 1), None, "beyond the region");
-        assert_eq!(memory.host(9 << REGION_SHIFT, 1), None, "no such region");
-        assert_eq!(memory.host(77, 0), None, "a host address");
+        let host = memory.part(address, 1).unwrap();
+        assert_eq!(host.place().handle().device(), DeviceId::HOST);
+        assert_ne!(host.place().handle().words()[0], address);
+        assert!(memory.part(address, (12 << 30) + 1).is_none(), "beyond the region");
+        assert!(memory.part(9 << REGION_SHIFT, 1).is_none(), "no such region");
+        assert!(memory.part(77, 0).is_none(), "a host address");
         assert_eq!(memory.of_words(block.handle().words()), Some(address));
     }
 
     #[test]
     fn blocks_of_physical_memory_are_mapped_separately() {
-        let id = DeviceId::unique();
-        let (allocator, memory) = Memory::physical(id, "mock", 1 << 20);
+        let (allocator, memory) = Memory::physical(DeviceId::HOST, "mock", 1 << 20);
         let [a, b] = [300, 400].map(|size| allocator.allocate(size).unwrap());
-        let [at_a, at_b] = [&a, &b].map(|x| memory.resolve(x.handle(), x.size_bytes()).unwrap());
+        let at = |x: &Buffer| allocator.resolve(x.handle(), x.size_bytes()).unwrap();
+        let [at_a, at_b] = [&a, &b].map(at);
         assert!(at_b >= at_a + GUARD);
-        assert_eq!(memory.host(at_a, 385), None, "beyond the block");
+        assert!(memory.part(at_a, 385).is_none(), "beyond the block");
         assert_eq!(memory.of_words(a.handle().words()), Some(at_a));
+        let part = memory.part(at_a, 300).unwrap();
         drop(a);
-        assert_eq!(memory.host(at_a, 1), None, "unmapped");
-        assert!(memory.host(at_b, 400).is_some());
+        assert_eq!(part.place().size_bytes(), 300, "work that has begun keeps its memory");
+        assert!(memory.part(at_a, 1).is_none(), "unmapped");
+        assert!(memory.part(at_b, 400).is_some());
         let nothing = allocator.allocate(0).unwrap();
-        assert!(memory.resolve(nothing.handle(), 0).is_some());
+        assert_eq!(at(&nothing), 0);
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::memory::bases;
 use girih_runtime::{
-    AddressMap, Allocator, Binary, Buffer, Device, DeviceHandle, DeviceId, Error, LaunchArguments,
-    LoadedProgram, Properties, Result,
+    Allocator, Binary, Buffer, Device, DeviceId, Error, Launch, LoadedProgram, Place, Properties,
+    Result,
 };
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use std::sync::Arc;
 pub struct NullDevice {
     properties: Properties,
     allocator: Arc<Allocator>,
-    addresses: AddressMap,
     /// The base address and size of each region.
     regions: Vec<(u64, usize)>,
 }
@@ -22,6 +21,7 @@ impl NullDevice {
     pub fn new(regions: &[usize]) -> Arc<NullDevice> {
         let allocator = Allocator::new(DeviceId::unique(), "null", regions);
         let bases = bases(regions.len());
+        allocator.place_regions(&bases);
         Arc::new(NullDevice {
             properties: Properties {
                 name: "null".into(),
@@ -30,7 +30,6 @@ impl NullDevice {
                 concurrency: usize::MAX,
                 host_memory: false,
             },
-            addresses: allocator.map_at(&bases),
             allocator,
             regions: bases.into_iter().zip(regions.iter().copied()).collect(),
         })
@@ -50,25 +49,17 @@ impl Device for NullDevice {
         &self.allocator
     }
 
-    fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64> {
-        let address = self.addresses.resolve(handle, size);
-        address.filter(|&at| self.holds(at) && self.holds(at + size as u64)).ok_or_else(|| {
-            let device = self.properties.name.clone();
-            Error::InvalidHandle { device, handle: handle.to_string(), size }
-        })
-    }
-
-    fn copy_to_device(&self, _: Option<usize>, source: &[u8], target: DeviceHandle) -> Result<()> {
-        self.resolve(target, source.len()).map(drop)
+    fn copy_to_device(&self, _: Option<usize>, source: &[u8], target: Place<'_>) -> Result<()> {
+        target.address(source.len(), self).map(drop)
     }
 
     fn copy_from_device(
         &self,
         _: Option<usize>,
-        source: DeviceHandle,
+        source: Place<'_>,
         target: &mut [u8],
     ) -> Result<()> {
-        self.resolve(source, target.len())?;
+        source.address(target.len(), self)?;
         target.fill(0);
         Ok(())
     }
@@ -77,17 +68,12 @@ impl Device for NullDevice {
         Ok(binary.clone())
     }
 
-    fn launch(
-        &self,
-        _: Option<usize>,
-        _: &LoadedProgram,
-        arguments: LaunchArguments<'_>,
-    ) -> Result<()> {
-        if arguments.control.stopped() {
-            return Err(arguments.control.error("launch"));
+    fn launch(&self, _: Option<usize>, launch: Launch<'_>) -> Result<()> {
+        if launch.control().stopped() {
+            return Err(launch.control().error("launch"));
         }
         // Buffers that no kernel uses have address 0.
-        let wrong = arguments.addresses.iter().find(|at| **at != 0 && !self.holds(**at));
+        let wrong = launch.addresses().iter().find(|at| **at != 0 && !self.holds(**at));
         wrong.map_or(Ok(()), |address| {
             Err(Error::Launch {
                 operation: "launch".into(),

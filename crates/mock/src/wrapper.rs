@@ -2,8 +2,8 @@
 //! that its hooks change.
 
 use girih_runtime::{
-    Allocator, Binary, Buffer, ChunkCounts, Device, DeviceHandle, LaunchArguments, LoadedProgram,
-    Properties, Result, StridedCopy,
+    Allocator, Binary, Buffer, ChunkCounts, Device, Launch, LoadedProgram, Place, Properties,
+    Result, Runs,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub trait Hooks: Send + Sync {
         inside: &dyn Device,
         queue: Option<usize>,
         source: &[u8],
-        target: DeviceHandle,
+        target: Place<'_>,
     ) -> Result<()> {
         inside.copy_to_device(queue, source, target)
     }
@@ -26,7 +26,7 @@ pub trait Hooks: Send + Sync {
         &self,
         inside: &dyn Device,
         queue: Option<usize>,
-        source: DeviceHandle,
+        source: Place<'_>,
         target: &mut [u8],
     ) -> Result<()> {
         inside.copy_from_device(queue, source, target)
@@ -37,9 +37,10 @@ pub trait Hooks: Send + Sync {
         &self,
         inside: &dyn Device,
         queue: Option<usize>,
-        copy: &StridedCopy,
+        places: (Place<'_>, Place<'_>),
+        runs: &Runs,
     ) -> Result<()> {
-        inside.copy_on_device(queue, copy)
+        inside.copy_on_device(queue, places, runs)
     }
 
     /// Replaces [`Device::load`].
@@ -53,14 +54,8 @@ pub trait Hooks: Send + Sync {
     }
 
     /// Replaces [`Device::launch`].
-    fn launch(
-        &self,
-        inside: &dyn Device,
-        queue: Option<usize>,
-        program: &LoadedProgram,
-        arguments: LaunchArguments<'_>,
-    ) -> Result<()> {
-        inside.launch(queue, program, arguments)
+    fn launch(&self, inside: &dyn Device, queue: Option<usize>, launch: Launch<'_>) -> Result<()> {
+        inside.launch(queue, launch)
     }
 }
 
@@ -91,30 +86,26 @@ impl<H: Hooks> Device for Wrapped<H> {
         self.inside.allocator()
     }
 
-    fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64> {
-        self.inside.resolve(handle, size)
-    }
-
-    fn copy_to_device(
-        &self,
-        queue: Option<usize>,
-        source: &[u8],
-        target: DeviceHandle,
-    ) -> Result<()> {
+    fn copy_to_device(&self, queue: Option<usize>, source: &[u8], target: Place<'_>) -> Result<()> {
         self.hooks.copy_to_device(&*self.inside, queue, source, target)
     }
 
     fn copy_from_device(
         &self,
         queue: Option<usize>,
-        source: DeviceHandle,
+        source: Place<'_>,
         target: &mut [u8],
     ) -> Result<()> {
         self.hooks.copy_from_device(&*self.inside, queue, source, target)
     }
 
-    fn copy_on_device(&self, queue: Option<usize>, copy: &StridedCopy) -> Result<()> {
-        self.hooks.copy_on_device(&*self.inside, queue, copy)
+    fn copy_on_device(
+        &self,
+        queue: Option<usize>,
+        places: (Place<'_>, Place<'_>),
+        runs: &Runs,
+    ) -> Result<()> {
+        self.hooks.copy_on_device(&*self.inside, queue, places, runs)
     }
 
     fn clock(&self, queue: Option<usize>) -> Duration {
@@ -153,12 +144,7 @@ impl<H: Hooks> Device for Wrapped<H> {
         self.inside.program_name(program)
     }
 
-    fn launch(
-        &self,
-        queue: Option<usize>,
-        program: &LoadedProgram,
-        arguments: LaunchArguments<'_>,
-    ) -> Result<()> {
-        self.hooks.launch(&*self.inside, queue, program, arguments)
+    fn launch(&self, queue: Option<usize>, launch: Launch<'_>) -> Result<()> {
+        self.hooks.launch(&*self.inside, queue, launch)
     }
 }

@@ -10,13 +10,14 @@ use crate::dlpack;
 use crate::errors::{IntoPy, exception, invalid};
 use crate::interpreter::{detach, intern, try_attach};
 use crate::protocols::has;
-use girih::runtime::{Buffer, DeviceHandle, DeviceId, Value};
+use girih::runtime::{Buffer, DeviceId, Value};
 use girih::{DType, Shape, Tensor, TensorSpec};
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 use std::any::Any;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 /// How an import treats memory of another owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +77,9 @@ impl Foreign {
         };
         match obstacle {
             None => {
-                let handle = DeviceHandle::physical(DeviceId::HOST, self.address as u64);
-                let buffer = Buffer::foreign(handle, self.spec.size_bytes(), self.owner);
+                let size = self.spec.size_bytes();
+                let owner = Arc::new(Shared { address: self.address, size, _owner: self.owner });
+                let buffer = Buffer::shared(DeviceId::HOST, owner, 0..size);
                 Tensor::from_value(&self.spec, Value::new(buffer)).py()
             }
             Some(why) if how == Import::Share => {
@@ -169,6 +171,21 @@ impl Foreign {
             }
         };
         detach(py, || Tensor::from_reader(spec, read)).py()
+    }
+}
+
+/// The dense elements of an array of another owner.
+struct Shared {
+    address: usize,
+    size: usize,
+    _owner: Box<dyn Any + Send + Sync>,
+}
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: made for a dense array whose elements the owner keeps readable
+        // (`Foreign::tensor`). The caller of `asarray` agreed that nobody writes them.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.size) }
     }
 }
 

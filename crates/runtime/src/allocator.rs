@@ -9,7 +9,7 @@
 
 use crate::handle::{AddressMap, PoolId};
 use crate::{Buffer, DeviceHandle, DeviceId, Error, Result};
-use girih_sync::{Mutex, MutexGuard, Striped};
+use girih_sync::{Mutex, MutexGuard, OnceLock, Striped};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -84,6 +84,8 @@ struct Pool {
     device: String,
     /// The driver's memory and its capacity in bytes; `None` in region mode.
     physical: Option<(Box<dyn PhysicalMemory>, usize)>,
+    /// The addresses of the regions, once the device has told them.
+    addresses: OnceLock<AddressMap>,
     blocks: Blocks,
     /// The collectors in the order of their registration.
     collectors: Mutex<Vec<(u64, Arc<Collector>)>>,
@@ -168,14 +170,20 @@ impl Allocator {
         state: State,
     ) -> Arc<Allocator> {
         let blocks = Blocks::new(state, physical.is_none());
+        let number = PoolId::unique();
         let pool = Arc::new(Pool {
-            id: PoolId::unique(),
+            id: number,
             device_id: id,
             device,
+            addresses: OnceLock::new(),
             physical,
             blocks,
             collectors: Mutex::default(),
         });
+        if pool.physical.is_some() {
+            // A driver's handles are its addresses.
+            pool.addresses.get_or_init(|| AddressMap::new(id, number, Vec::new()));
+        }
         let leases = Striped::new(|| Arc::new(Lease(pool.clone())));
         Arc::new(Allocator { pool, leases })
     }
@@ -185,16 +193,30 @@ impl Allocator {
         self.pool.device_id
     }
 
-    /// The map from this allocator's handles to addresses, given the base address of each region.
+    /// The id of the allocator's pool.
+    pub fn pool_id(&self) -> PoolId {
+        self.pool.id
+    }
+
+    /// Tells the base address of each region, which the device reserved. The first call counts:
+    /// nobody but the device that made the allocator can place its regions.
     ///
     /// # Panics
     /// If the number of bases is not the number of regions.
-    pub fn map_at(&self, bases: &[u64]) -> AddressMap {
+    pub fn place_regions(&self, bases: &[u64]) {
         let pool = &*self.pool;
         let state = pool.blocks.lock();
         assert_eq!(bases.len(), state.regions.len(), "{}: a base for each region", pool.device);
         let sizes = state.regions.iter().map(|region| region.size);
-        AddressMap::new(pool.device_id, pool.id, bases.iter().copied().zip(sizes).collect())
+        let regions = bases.iter().copied().zip(sizes).collect();
+        pool.addresses.get_or_init(|| AddressMap::new(pool.device_id, pool.id, regions));
+    }
+
+    /// The address of the `size` bytes at a handle; `None` for a handle of another device or pool,
+    /// or bytes beyond the end of a region.
+    #[inline]
+    pub fn resolve(&self, handle: DeviceHandle, size: usize) -> Option<u64> {
+        self.pool.addresses.get()?.resolve(handle, size)
     }
 
     /// Registers `collector`, which is called when an allocation finds no memory, after the

@@ -1,11 +1,13 @@
 //! Buffers, which own blocks of device memory, and values, which are tensors' data in buffers.
 
 use crate::allocator::Block;
+use crate::handle::{Span, invalid};
 use crate::prepacked::{PrepackKey, Prepacked, PrepackedForms};
-use crate::{Device, DeviceHandle, Error, Result};
+use crate::{Device, DeviceHandle, DeviceId, Place, Result};
 use girih_sync::Foreign;
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 enum Owner {
@@ -44,19 +46,37 @@ impl Buffer {
         }
     }
 
-    /// Memory of another owner, read in place without a copy. `owner` is dropped with the buffer
-    /// and must keep the `size_bytes` bytes at `handle` valid and unchanged until then.
-    pub fn foreign(
+    /// Host memory of another owner, read in place without a copy, as memory of the device with that
+    /// id. The owner is dropped with the buffer, and must not change the bytes until then.
+    pub fn shared(
+        device: DeviceId,
+        owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+        bytes: Range<usize>,
+    ) -> Buffer {
+        // The bytes are valid while the owner is borrowed; nobody borrows it mutably or moves it
+        // while the buffer has a reference.
+        let memory = &(*owner).as_ref()[bytes];
+        let (start, size) = (memory.as_ptr() as u64, memory.len());
+        Buffer::foreign(DeviceHandle::physical(device, start), size, Box::new(owner))
+    }
+
+    /// Host memory that the buffer owns alone and the device may write, as memory of the device
+    /// with that id.
+    pub fn owned(device: DeviceId, memory: impl AsMut<[u8]> + Send + Sync + 'static) -> Buffer {
+        // Boxed, because memory inside of the value would move with it.
+        let mut owner = Box::new(memory);
+        let memory = (*owner).as_mut();
+        let (start, size) = (memory.as_mut_ptr() as u64, memory.len());
+        Buffer::foreign(DeviceHandle::physical(device, start), size, owner)
+    }
+
+    fn foreign(
         handle: DeviceHandle,
         size_bytes: usize,
         owner: Box<dyn Any + Send + Sync>,
     ) -> Buffer {
-        Buffer {
-            handle,
-            size_bytes,
-            owner: Owner::Foreign(owner.into()),
-            prepacked: PrepackedForms::default(),
-        }
+        let (owner, prepacked) = (Owner::Foreign(owner.into()), PrepackedForms::default());
+        Buffer { handle, size_bytes, owner, prepacked }
     }
 
     /// The handle of the block's first byte.
@@ -64,12 +84,22 @@ impl Buffer {
         self.handle
     }
 
-    /// The handle of the `size` bytes that begin at byte `offset` of the block.
+    /// The bytes of the block.
+    pub fn place(&self) -> Place<'_> {
+        Span { handle: self.handle, size: self.size_bytes }.with_owner(self)
+    }
+
+    /// The `size` bytes that begin at byte `offset` of the block.
     ///
-    /// Errors: [`Error::InvalidHandle`] unless all these bytes belong to the block.
-    pub fn at(&self, offset: usize, size: usize, device: &dyn Device) -> Result<DeviceHandle> {
-        self.check_size(offset.saturating_add(size), device)?;
-        Ok(self.handle.offset(offset))
+    /// Errors: [`crate::Error::InvalidHandle`] unless all these bytes belong to the block.
+    pub fn at(&self, offset: usize, size: usize, device: &dyn Device) -> Result<Place<'_>> {
+        let part = self.place().part(offset, size);
+        part.ok_or_else(|| invalid(device, self.handle.offset(offset), size))
+    }
+
+    /// As [`Buffer::at`], for a caller that keeps the buffer alive.
+    pub(crate) fn span(&self, offset: usize, size: usize, device: &dyn Device) -> Result<Span> {
+        self.at(offset, size, device).map(Place::span)
     }
 
     /// Whether the buffer is a block of the device's pool. False for memory of another owner, who
@@ -103,14 +133,7 @@ impl Buffer {
 
     /// Fails unless the buffer has at least `size` bytes.
     pub(crate) fn check_size(&self, size: usize, device: &dyn Device) -> Result<()> {
-        if size <= self.size_bytes {
-            return Ok(());
-        }
-        Err(Error::InvalidHandle {
-            device: device.properties().name.clone(),
-            handle: self.handle.to_string(),
-            size,
-        })
+        if size <= self.size_bytes { Ok(()) } else { Err(invalid(device, self.handle, size)) }
     }
 }
 
@@ -168,9 +191,15 @@ impl Value {
 
     /// The device address of the first element.
     ///
-    /// Errors: [`Error::InvalidHandle`] unless `size` bytes from there belong to the value.
+    /// Errors: [`crate::Error::InvalidHandle`] unless `size` bytes from there belong to the value.
     pub fn address(&self, size: usize, device: &dyn Device) -> Result<u64> {
-        self.check_size(size, device)?;
-        device.resolve(self.handle(), size)
+        self.buffer.at(self.offset, size, device)?.address(size, device)
+    }
+
+    /// The first `size` bytes, for a caller that keeps the buffer alive.
+    ///
+    /// Errors: as [`Value::address`].
+    pub(crate) fn span(&self, size: usize, device: &dyn Device) -> Result<Span> {
+        self.buffer.span(self.offset, size, device)
     }
 }

@@ -7,7 +7,7 @@
 //! of cached programs by several threads do not contend for a lock. These tables are a subset of
 //! the cache: evicting an entry empties all of them.
 
-use crate::ExecutionPlan;
+use crate::{ExecutionPlan, LoadedPlan};
 use girih_ir::Canonical;
 use girih_sync::{Counter, Mutex, MutexGuard, Striped};
 use rustc_hash::FxHashMap;
@@ -87,7 +87,7 @@ pub struct CachedPlan(Arc<Mapped>);
 /// The contents of a [`CachedPlan`].
 pub struct Mapped {
     /// The plan.
-    pub plan: Arc<ExecutionPlan>,
+    pub plan: LoadedPlan,
     /// `None` if the graph's arguments and outputs are the plan's, in the same order.
     pub order: Option<Arc<Order>>,
 }
@@ -143,7 +143,7 @@ fn plan_bytes(plan: &ExecutionPlan) -> usize {
 }
 
 impl CachedPlan {
-    pub(crate) fn new(plan: Arc<ExecutionPlan>, order: Option<Arc<Order>>) -> CachedPlan {
+    pub(crate) fn new(plan: LoadedPlan, order: Option<Arc<Order>>) -> CachedPlan {
         CachedPlan(Arc::new(Mapped { plan, order }))
     }
 
@@ -168,8 +168,8 @@ impl CachedPlan {
     }
 }
 
-impl From<Arc<ExecutionPlan>> for CachedPlan {
-    fn from(plan: Arc<ExecutionPlan>) -> CachedPlan {
+impl From<LoadedPlan> for CachedPlan {
+    fn from(plan: LoadedPlan) -> CachedPlan {
         CachedPlan::new(plan, None)
     }
 }
@@ -265,7 +265,7 @@ impl ProgramCache {
     }
 
     /// All plans, the most recently used ones first.
-    pub fn plans(&self) -> Vec<Arc<ExecutionPlan>> {
+    pub fn plans(&self) -> Vec<LoadedPlan> {
         let all = self.lock();
         let own = |entry: &&Arc<Entry>| entry.program.order.is_none();
         let mut entries: Vec<&Arc<Entry>> = all.entries.values().filter(own).collect();
@@ -366,10 +366,10 @@ mod tests {
             key.into_boxed_slice()
         };
         for i in 0..200 {
-            cache.insert(key(i, 10_000), Arc::<ExecutionPlan>::default());
+            cache.insert(key(i, 10_000), LoadedPlan::default());
             assert!(cache.lock().bytes <= 100_000 && cache.contains(&key(i, 10_000)));
         }
-        cache.insert(key(0, 50_000), Arc::<ExecutionPlan>::default());
+        cache.insert(key(0, 50_000), LoadedPlan::default());
         assert!(!cache.contains(&key(0, 50_000)), "too large for this cache");
         assert!(cache.contains(&key(199, 10_000)));
         cache.clear();
@@ -383,7 +383,7 @@ mod tests {
             let key = i.to_le_bytes();
             assert!(cache.get(&key).is_none());
             cache.count_miss();
-            cache.insert(key.as_slice().into(), Arc::<ExecutionPlan>::default());
+            cache.insert(key.as_slice().into(), LoadedPlan::default());
             assert!(cache.get(&key).is_some());
             assert!(cache.stats().cached_programs <= 16);
         }
@@ -395,8 +395,8 @@ mod tests {
         assert_eq!(held.plan.validate(), Ok(()));
     }
     /// A plan that differs by `words` from the others.
-    fn plan(words: usize) -> Arc<ExecutionPlan> {
-        Arc::new(ExecutionPlan { temporary_bytes: words, ..ExecutionPlan::default() })
+    fn plan(words: usize) -> LoadedPlan {
+        LoadedPlan::of(ExecutionPlan { temporary_bytes: words, ..ExecutionPlan::default() })
     }
 
     #[test]
@@ -440,7 +440,7 @@ mod tests {
             };
             let artifact: crate::plan::Artifact = Box::new(artifact);
             let plan = ExecutionPlan { artifact: Some(artifact), ..ExecutionPlan::default() };
-            cache.insert([key].into(), Arc::new(plan));
+            cache.insert([key].into(), LoadedPlan::of(plan));
             cache.get(&[key]).unwrap();
         };
         (0..9).for_each(insert);

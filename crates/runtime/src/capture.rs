@@ -12,8 +12,8 @@ use crate::plan::ArgumentSpec;
 use crate::queue::Submission;
 use crate::step::Lowering;
 use crate::{
-    Argument, Buffer, CachedPlan, Completion, Error, ExecutionPlan, PlanExecutor, Result,
-    RunControl, Stream, Value, Values,
+    Argument, Buffer, CachedPlan, Completion, Error, LoadedPlan, PlanExecutor, Result, RunControl,
+    Stream, Value, Values,
 };
 use girih_ir::TensorSpec;
 use girih_sync::Mutex;
@@ -221,7 +221,7 @@ impl Replay {
     }
 
     /// The plan of the first launch; `None` if there are no launches.
-    pub fn plan(&self) -> Option<&Arc<ExecutionPlan>> {
+    pub fn plan(&self) -> Option<&LoadedPlan> {
         match &self.launches {
             Launches::One(plan) => Some(&plan.plan),
             Launches::Several(sequence) => sequence.capture.launches.first().map(|l| &l.plan.plan),
@@ -316,7 +316,7 @@ impl Sequence {
         if expected != inputs.len() {
             return Err(Error::ArgumentCount { expected, found: inputs.len() });
         }
-        let device = executor.device().id();
+        let device = executor.device().as_ref();
         let mut made: SmallVec<[Values; 8]> = SmallVec::new();
         let mut blocks = SmallVec::new();
         for (captured, targets) in self.capture.launches.iter().zip(&self.results) {

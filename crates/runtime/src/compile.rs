@@ -2,11 +2,11 @@
 
 use crate::cache::{CachedPlan, Order};
 use crate::error::panic_message;
-use crate::plan::Source;
+use crate::plan::{PlannedBuffer, Source};
 use crate::trace::{self, SpanKind};
 use crate::{
     ArgumentBlock, Binary, Buffer, CompileOptions, Completion, DiskCache, Error, ExecutionPlan,
-    Operation, PlanExecutor, Result, Step,
+    LoadedPlan, Operation, Placement, PlanExecutor, Result, Step,
 };
 use girih_ir::Graph;
 use smallvec::SmallVec;
@@ -66,7 +66,7 @@ impl PlanExecutor {
     ) -> Result<CachedPlan> {
         if !self.use_cache {
             self.cache.count_miss();
-            return Ok(Arc::new(self.compile(graph, compile)?).into());
+            return Ok(LoadedPlan::of(self.compile(graph, compile)?).into());
         }
         let key = self.key(graph, options);
         let found = self.cache.get(&key);
@@ -117,12 +117,12 @@ impl PlanExecutor {
         graph: &Graph,
         options: CompileOptions,
         compile: impl FnOnce(&Graph) -> Result<ExecutionPlan>,
-    ) -> Result<Arc<ExecutionPlan>> {
+    ) -> Result<LoadedPlan> {
         let source = Some(Arc::new(Source { graph: graph.clone(), options }));
         let disk = self.disk.as_ref().filter(|_| options.user == 0);
         if let Some(mut plan) = disk.and_then(|disk| self.restore_from_disk(disk, &key, graph)) {
             plan.source = source;
-            let plan = Arc::new(plan);
+            let plan = LoadedPlan::of(plan);
             self.cache.count_disk_hit();
             self.cache.insert(key.into_boxed_slice(), plan.clone());
             return Ok(plan);
@@ -136,7 +136,7 @@ impl PlanExecutor {
             disk.store_later(&key, artifact, start.elapsed());
         }
         plan.source = source;
-        let plan = Arc::new(plan);
+        let plan = LoadedPlan::of(plan);
         self.cache.insert(key.into_boxed_slice(), plan.clone());
         Ok(plan)
     }
@@ -168,6 +168,13 @@ impl PlanExecutor {
                 None
             }
         }
+    }
+
+    /// Validates and loads a plan that was not compiled from a graph.
+    ///
+    /// Errors: [`Error::Compile`] with every defect of an invalid plan; those of loading it.
+    pub fn load_plan(&self, plan: ExecutionPlan) -> Result<CachedPlan> {
+        Ok(LoadedPlan::of(self.guarded(|| Ok(plan))?).into())
     }
 
     pub(crate) fn compile(
@@ -239,13 +246,20 @@ impl PlanExecutor {
     fn load_image(&self, bytes: Box<[u8]>) -> Result<Arc<Buffer>> {
         let image = Arc::new(self.device.allocator().allocate(bytes.len())?);
         let copy = Operation::steps("load", [Step::CopyToDevice { source: bytes, buffer: 0 }]);
-        let address = self.device.resolve(image.handle(), image.size_bytes())?;
+        let allocator = self.device.allocator();
+        let place = image.place();
         let block = ArgumentBlock {
-            addresses: SmallVec::from_iter([address]),
+            pool: allocator.pool_id(),
+            addresses: SmallVec::from_iter([place.address(image.size_bytes(), &*self.device)?]),
             buffers: SmallVec::from_iter([image.clone()]),
             ..ArgumentBlock::default()
         };
-        let loader = ExecutionPlan { operations: vec![copy], ..ExecutionPlan::default() };
+        let buffer = PlannedBuffer { placement: Placement::Output, size_bytes: image.size_bytes() };
+        let loader = LoadedPlan::of(ExecutionPlan {
+            operations: vec![copy],
+            buffers: vec![buffer],
+            ..ExecutionPlan::default()
+        });
         let (block, completion) = (Arc::new(block), Completion::pending());
         self.stream().run(&loader, &block, SmallVec::new(), completion, true)?;
         Ok(image)

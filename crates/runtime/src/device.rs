@@ -2,8 +2,8 @@
 //! devices.
 
 use crate::{
-    Allocator, Buffer, DeviceHandle, DeviceId, Error, HostBytes, Result, RunControl, StridedCopy,
-    Value,
+    Allocator, Buffer, DeviceHandle, DeviceId, Error, HostBytes, Place, PoolId, Result, RunControl,
+    Runs, Value,
 };
 use smallvec::SmallVec;
 use std::any::Any;
@@ -34,48 +34,111 @@ pub struct Properties {
 }
 
 /// The arguments of a run: the address of every buffer of the program and the words of its scalar
-/// arguments. Each run has its own.
+/// arguments. Each run has its own. Only binding makes one ([`crate::PlanExecutor::bind`]), and it
+/// serves only the plan for which it was made:
+///
+/// ```compile_fail,E0451
+/// fn forged(block: girih_runtime::ArgumentBlock) -> girih_runtime::ArgumentBlock {
+///     girih_runtime::ArgumentBlock { addresses: [0x1000].as_slice().into(), ..block }
+/// }
+/// ```
 #[derive(Debug, Default)]
 pub struct ArgumentBlock {
+    /// The number of the plan that the block was bound for; 0 for no plan.
+    pub(crate) plan: u64,
+    /// The pool whose addresses these are.
+    pub(crate) pool: PoolId,
     /// The device address of each of the program's buffers.
-    pub addresses: SmallVec<[u64; 16]>,
+    pub(crate) addresses: SmallVec<[u64; 16]>,
     /// For each argument: the bits of a scalar and 0, or the key and offset of a random leaf.
-    pub words: SmallVec<[[u64; 2]; 8]>,
+    pub(crate) words: SmallVec<[[u64; 2]; 8]>,
     /// Buffers that keep the memory behind the addresses alive until the last launch is done.
-    pub buffers: SmallVec<[Arc<Buffer>; 8]>,
+    pub(crate) buffers: SmallVec<[Arc<Buffer>; 8]>,
     /// The memory of the plan's weights, with the index of the program's buffer.
-    pub weights: SmallVec<[(usize, Arc<Buffer>); 2]>,
+    pub(crate) weights: SmallVec<[(usize, Arc<Buffer>); 2]>,
     /// The handle of each buffer, for plans that copy handles to the device.
-    pub handles: Vec<DeviceHandle>,
+    pub(crate) handles: Vec<DeviceHandle>,
     /// Host memory that the steps of the run share.
-    pub slots: Option<Arc<[HostBytes]>>,
+    pub(crate) slots: Option<Arc<[HostBytes]>>,
     /// The block of temporaries.
-    pub temporaries: Option<Arc<Buffer>>,
+    pub(crate) temporaries: Option<Arc<Buffer>>,
     /// Stops the run at its time limit or on request.
-    pub control: RunControl,
+    pub(crate) control: RunControl,
     /// If another plan calls this plan, the block of the caller: it keeps the memory behind the
     /// addresses alive, and its control is the run's.
-    pub caller: Option<Arc<ArgumentBlock>>,
+    pub(crate) caller: Option<Arc<ArgumentBlock>>,
 }
 
-/// The part of an [`ArgumentBlock`] that a launch reads.
+/// A launch of a loaded program with the arguments that were bound for its plan. Streams make it;
+/// a device runs it or passes it on to a device that it wraps.
 #[derive(Clone, Copy)]
-pub struct LaunchArguments<'a> {
-    /// The device address of each of the program's buffers.
-    pub addresses: &'a [u64],
-    /// The words of each argument; empty if all arguments are tensors.
-    pub words: &'a [[u64; 2]],
+pub struct Launch<'a> {
+    program: &'a LoadedProgram,
+    pool: PoolId,
+    addresses: &'a [u64],
+    words: &'a [[u64; 2]],
+    weights: &'a [(usize, Arc<Buffer>)],
+    control: &'a RunControl,
+}
+
+impl<'a> Launch<'a> {
+    /// The program.
+    pub fn program(&self) -> &'a LoadedProgram {
+        self.program
+    }
+
+    /// The pool of the device memory that the addresses belong to.
+    pub fn pool(&self) -> PoolId {
+        self.pool
+    }
+
+    /// The device address of each of the program's buffers; 0 for a buffer without memory.
+    pub fn addresses(&self) -> &'a [u64] {
+        self.addresses
+    }
+
+    /// The words of each argument: the bits of a scalar and 0, or the key and offset of a random
+    /// leaf. Empty if all arguments are tensors.
+    pub fn words(&self) -> &'a [[u64; 2]] {
+        self.words
+    }
+
     /// The memory of the plan's weights, with the index of the program's buffer.
-    pub weights: &'a [(usize, Arc<Buffer>)],
+    pub fn weights(&self) -> &'a [(usize, Arc<Buffer>)] {
+        self.weights
+    }
+
     /// Stops the run.
-    pub control: &'a RunControl,
+    pub fn control(&self) -> &'a RunControl {
+        self.control
+    }
+
+    /// The launch of another program with the same scalars on a device whose memory this device
+    /// uses as its own. There are no weights.
+    ///
+    /// # Safety
+    /// Each address but 0 is one of `device` with as many bytes as the program may touch there, which
+    /// nobody else uses meanwhile.
+    #[allow(unsafe_code, reason = "a device that computes in the memory of another vouches for it")]
+    pub unsafe fn on<'b>(
+        &self,
+        device: &dyn Device,
+        program: &'b LoadedProgram,
+        addresses: &'b [u64],
+    ) -> Launch<'b>
+    where
+        'a: 'b,
+    {
+        let pool = device.allocator().pool_id();
+        Launch { program, pool, addresses, weights: &[], ..*self }
+    }
 }
 
 impl ArgumentBlock {
-    /// The arguments that a launch reads.
-    pub fn launch(&self) -> LaunchArguments<'_> {
-        let ArgumentBlock { addresses, words, weights, .. } = self;
-        LaunchArguments { addresses, words, weights, control: self.control() }
+    /// A launch of a program of the plan that the block was bound for.
+    pub(crate) fn launch<'a>(&'a self, program: &'a LoadedProgram) -> Launch<'a> {
+        let ArgumentBlock { pool, addresses, words, weights, .. } = self;
+        Launch { program, pool: *pool, addresses, words, weights, control: self.control() }
     }
 
     /// The control of the run.
@@ -143,24 +206,19 @@ pub trait Device: Send + Sync {
         self.allocator().device_id()
     }
 
-    /// The address of a handle.
+    /// Copies host bytes to the start of a place in device memory. Nothing else writes there
+    /// meanwhile.
     ///
-    /// Errors: [`crate::Error::InvalidHandle`] unless `size` bytes there belong to the device.
-    fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64>;
+    /// Errors: [`Error::InvalidHandle`] for a place of another device, or with fewer bytes.
+    fn copy_to_device(&self, queue: Option<usize>, source: &[u8], target: Place<'_>) -> Result<()>;
 
-    /// Copies host bytes into device memory.
-    fn copy_to_device(
-        &self,
-        queue: Option<usize>,
-        source: &[u8],
-        target: DeviceHandle,
-    ) -> Result<()>;
-
-    /// Copies device memory to the host.
+    /// Copies the start of a place in device memory to the host.
+    ///
+    /// Errors: as [`Device::copy_to_device`].
     fn copy_from_device(
         &self,
         queue: Option<usize>,
-        source: DeviceHandle,
+        source: Place<'_>,
         target: &mut [u8],
     ) -> Result<()>;
 
@@ -171,19 +229,24 @@ pub trait Device: Send + Sync {
         None
     }
 
-    /// Copies within the device's memory. Source and target must not overlap. The default
-    /// implementation copies through host memory.
+    /// Copies runs of bytes from one place in the device's memory to another one. The places must
+    /// not overlap. The default implementation copies through host memory.
     ///
-    /// Errors: as [`Device::resolve`], for the whole spans from the first to the last byte
+    /// Errors: as [`Device::copy_to_device`], for the whole spans from the first to the last byte
     /// accessed.
-    fn copy_on_device(&self, queue: Option<usize>, copy: &StridedCopy) -> Result<()> {
-        let (read, written) = copy.spans();
-        self.resolve(copy.source, read)?;
-        self.resolve(copy.target, written)?;
-        let mut bytes = vec![0; copy.run];
-        copy.for_each_run(|source, target| {
-            self.copy_from_device(queue, copy.source.offset(source), &mut bytes)?;
-            self.copy_to_device(queue, &bytes, copy.target.offset(target))
+    fn copy_on_device(
+        &self,
+        queue: Option<usize>,
+        (source, target): (Place<'_>, Place<'_>),
+        runs: &Runs,
+    ) -> Result<()> {
+        let (read, written) = runs.spans();
+        let name = || self.properties().name.clone();
+        let (source, target) = (source.inside(0, read, name)?, target.inside(0, written, name)?);
+        let mut bytes = vec![0; runs.run];
+        runs.for_each(|from, to| {
+            self.copy_from_device(queue, source.inside(from, runs.run, name)?, &mut bytes)?;
+            self.copy_to_device(queue, &bytes, target.inside(to, runs.run, name)?)
         })
     }
 
@@ -249,13 +312,8 @@ pub trait Device: Send + Sync {
         None
     }
 
-    /// Runs a loaded program with these arguments until it ends or its control stops it.
+    /// Runs a loaded program with its arguments until it ends or its control stops it.
     ///
     /// Errors: the failure of the program; the control's error, if it stopped the program.
-    fn launch(
-        &self,
-        queue: Option<usize>,
-        program: &LoadedProgram,
-        arguments: LaunchArguments<'_>,
-    ) -> Result<()>;
+    fn launch(&self, queue: Option<usize>, launch: Launch<'_>) -> Result<()>;
 }

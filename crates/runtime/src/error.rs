@@ -217,6 +217,9 @@ pub enum Error {
     /// Tensors that a tiled program does not support.
     #[error("tiled launch: {0}")]
     Tiling(String),
+    /// The arguments of a run were bound for another plan than the one that is run.
+    #[error("the arguments were bound for another plan: bind them for the plan that is run")]
+    OtherPlan,
     /// The plan's binary is not loaded on the device.
     #[error("program {index} of the plan is not loaded")]
     NotLoaded {

@@ -1,17 +1,19 @@
 //! The executor: evaluates a closed graph with its arguments by the program cache, the device's
 //! back end, and a stream.
 
+use crate::arguments::check_arguments;
 use crate::call::{Values, next_generation};
 use crate::control::Cancellations;
 use crate::defaults::DefaultStreams;
 use crate::difference::{Lookup, nearest};
 use crate::family::Families;
+use crate::handle::invalid;
 use crate::layout::Strides;
 use crate::plan::{OutputSource, PlannedBuffer, Source};
 use crate::symbolic::{Executables, OptimizedGraph};
 use crate::{
-    ArgumentBlock, ArgumentSpec, Buffer, CacheStats, CachedPlan, Completion, Device, DeviceHandle,
-    DeviceId, DeviceQueue, DiskCache, Error, ExecutionPlan, HostMemoryPool, Placement,
+    ArgumentBlock, Buffer, CacheStats, CachedPlan, Completion, Device, DeviceHandle, DeviceId,
+    DeviceQueue, DiskCache, Error, ExecutionPlan, HostMemoryPool, LoadedPlan, Placement,
     ProgramCache, Result, RunControl, Scheduler, Stream, Value,
 };
 use girih_ir::{Graph, TensorSpec};
@@ -347,7 +349,7 @@ impl PlanExecutor {
 
     fn bind_plan(
         &self,
-        plan: &ExecutionPlan,
+        plan: &LoadedPlan,
         arguments: &[Argument],
         control: RunControl,
         reused: Reused,
@@ -363,7 +365,7 @@ impl PlanExecutor {
     /// caller must keep all other memory alive until the run is done.
     pub(crate) fn fill(
         &self,
-        plan: &ExecutionPlan,
+        plan: &LoadedPlan,
         arguments: &[Argument],
         block: &mut ArgumentBlock,
         mut reused: Reused,
@@ -379,7 +381,12 @@ impl PlanExecutor {
                 | Argument::Donated(_) => [0, 0],
             }));
         }
+        // A device is asked once, so that the addresses are those of this pool.
         let allocator = self.device.allocator();
+        (block.plan, block.pool) = (plan.facts.number, allocator.pool_id());
+        let resolve = |handle, size| {
+            allocator.resolve(handle, size).ok_or_else(|| invalid(&*self.device, handle, size))
+        };
         let temporaries = match (plan.temporary_bytes, reused.temporaries.take()) {
             (0, _) => None,
             (_, Some(block)) => Some(block),
@@ -393,7 +400,7 @@ impl PlanExecutor {
                 Placement::Output | Placement::Unused => None,
             };
             if let Some(handle) = handle {
-                *address = self.device.resolve(handle, buffer.size_bytes)?;
+                *address = resolve(handle, buffer.size_bytes)?;
             }
         }
         block.temporaries = temporaries;
@@ -430,7 +437,7 @@ impl PlanExecutor {
                         }
                         (None, None) => Value::new(allocator.allocate(size)?),
                     };
-                    block.addresses[output.buffer] = self.device.resolve(value.handle(), size)?;
+                    block.addresses[output.buffer] = resolve(value.handle(), size)?;
                     value
                 }
             });
@@ -446,7 +453,7 @@ impl PlanExecutor {
     pub fn start(
         &self,
         stream: &Stream,
-        plan: &ExecutionPlan,
+        plan: &LoadedPlan,
         block: &Arc<ArgumentBlock>,
         after: SmallVec<[Arc<Completion>; 2]>,
         completion: Arc<Completion>,
@@ -520,85 +527,4 @@ fn handles(
         Placement::Unused => None,
     };
     plan.buffers.iter().enumerate().map(|b| handle(b).unwrap_or(nowhere)).collect()
-}
-
-fn check_arguments(plan: &ExecutionPlan, arguments: &[Argument]) -> Result<()> {
-    if plan.arguments.len() != arguments.len() {
-        let (expected, found) = (plan.arguments.len(), arguments.len());
-        return Err(Error::ArgumentCount { expected, found });
-    }
-    let fits = |(index, (expected, found)): (usize, (&ArgumentSpec, &Argument))| {
-        argument_fits(plan, index, expected, found)
-    };
-    match plan.arguments.iter().zip(arguments).enumerate().all(fits) {
-        true => Ok(()),
-        false => Err(mismatches(plan, arguments)),
-    }
-}
-
-#[inline]
-fn argument_fits(
-    plan: &ExecutionPlan,
-    index: usize,
-    expected: &ArgumentSpec,
-    found: &Argument,
-) -> bool {
-    match (expected, found) {
-        (ArgumentSpec::Tensor(spec), Argument::Tensor(value, found)) => {
-            spec == found && value.size_bytes() >= spec.size_bytes()
-        }
-        (ArgumentSpec::Strided(spec, strides), Argument::Strided(value, found, given)) => {
-            spec == found
-                && strides == given
-                && value.size_bytes() >= plan.facts.argument_bytes[index]
-        }
-        (
-            ArgumentSpec::Tensor(_) | ArgumentSpec::Strided(..),
-            Argument::Checked(value) | Argument::Donated(value),
-        ) => value.size_bytes() >= plan.facts.argument_bytes[index],
-        (ArgumentSpec::Scalar(_), Argument::Scalar(_))
-        | (ArgumentSpec::RandomKey, Argument::RandomKey { .. }) => true,
-        _ => false,
-    }
-}
-
-/// The error for all arguments that do not fit the plan.
-#[cold]
-fn mismatches(plan: &ExecutionPlan, arguments: &[Argument]) -> Error {
-    let mut found = Vec::new();
-    for (index, (expected, given)) in plan.arguments.iter().zip(arguments).enumerate() {
-        if argument_fits(plan, index, expected, given) {
-            continue;
-        }
-        let (expected, given) = match (expected, given) {
-            (ArgumentSpec::Tensor(spec), Argument::Tensor(_, found)) if spec != found => {
-                (spec.to_string(), found.to_string())
-            }
-            (
-                ArgumentSpec::Tensor(spec),
-                Argument::Tensor(value, _) | Argument::Checked(value) | Argument::Donated(value),
-            ) => (
-                format!("{spec} of {} bytes", spec.size_bytes()),
-                format!("memory of {} bytes", value.size_bytes()),
-            ),
-            (ArgumentSpec::Strided(spec, strides), Argument::Strided(_, found, given))
-                if (spec, strides) != (found, given) =>
-            {
-                (expected.to_string(), format!("{found} strides {given:?}"))
-            }
-            (ArgumentSpec::Strided(..), given) => (
-                format!("{expected} in {} bytes", expected.size_bytes()),
-                match given.value() {
-                    Some(value) => format!("memory of {} bytes", value.size_bytes()),
-                    None => format!("{given:?}"),
-                },
-            ),
-            (expected, given) => (format!("{expected:?}"), format!("{given:?}")),
-        };
-        found.push(Error::ArgumentMismatch { index, expected, found: given });
-    }
-    match found.len() {
-        1 => found.remove(0),
-        _ => Error::ArgumentMismatches(found),
-    }
 }

@@ -8,10 +8,9 @@
 
 use crate::cache::CachedPlan;
 use crate::plan::ArgumentSpec;
-use crate::{CompileOptions, Error, PlanExecutor, Result};
+use crate::{CompileOptions, Error, LoadedPlan, PlanExecutor, Result};
 use girih_ir::ops::window::WindowDim;
 use girih_ir::{Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
-use std::sync::Arc;
 
 /// The strides of a tensor, in elements, for each axis.
 pub type Strides = Box<[usize]>;
@@ -117,7 +116,7 @@ impl PlanExecutor {
                 *argument = ArgumentSpec::Strided(graph.spec(id).clone(), strides.clone());
             }
         }
-        let plan = CachedPlan::from(Arc::new(plan));
+        let plan = CachedPlan::from(LoadedPlan::of(plan));
         if self.use_cache {
             self.cache.insert(key.into_boxed_slice(), plan.clone());
         }

@@ -6,9 +6,10 @@
 //!
 //! This crate does not depend on the kernel IR: a compiled binary is opaque here, and only the
 //! [`Device`] that it was compiled for interprets it.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod allocator;
+mod arguments;
 pub mod buffer;
 pub mod cache;
 mod call;
@@ -58,20 +59,20 @@ pub use call::{Times, Values};
 pub use capture::{Capture, Captured, Replay};
 pub use control::{InterruptHook, RunControl, WaitHook, set_interrupt_hook, set_wait_hook};
 pub use control_flow::HostControlFlow;
-pub use device::{
-    ArgumentBlock, Binary, ChunkCounts, Device, LaunchArguments, LoadedProgram, Properties,
-};
+pub use device::{ArgumentBlock, Binary, ChunkCounts, Device, Launch, LoadedProgram, Properties};
 pub use difference::Lookup;
 pub use disk::{DiskCache, DiskEntry, DiskLimits, DiskStats};
 pub use error::{Error, NanInside, Result};
 pub use executor::{Argument, Backend, CompileOptions, Counters, PlanExecutor};
-pub use handle::{AddressMap, DeviceHandle, DeviceId, PoolId};
+pub use handle::{DeviceHandle, DeviceId, Place, PoolId};
 pub use host::{HostAllocator, HostBlock, HostMemoryPool, HostUnique, PooledBlock};
 pub use layout::Strides;
-pub use plan::{ArgumentSpec, Callee, CompileTimes, ExecutionPlan, OutputSpec, Placement, Source};
+pub use plan::{
+    ArgumentSpec, Callee, CompileTimes, ExecutionPlan, LoadedPlan, OutputSpec, Placement, Source,
+};
 pub use policy::Policy;
 pub use prepacked::{PrepackKey, Prepacked};
-pub use primitive::{ControlBlock, Iteration, MovingHandle, Repeat, StridedCopy};
+pub use primitive::{Repeat, Runs};
 pub use queue::{Completion, DeviceQueue, Event, EventRecord, HostBytes};
 pub use scheduler::{Hold, Scheduler};
 pub use step::{HANDLE_BYTES, HostStep, MovingPart, Operation, Step};

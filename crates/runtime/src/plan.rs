@@ -8,7 +8,9 @@ use crate::queue::{HostBytes, host_bytes};
 use crate::{Binary, CompileOptions, LoadedProgram, Operation, Step};
 use girih_ir::{DType, Graph, OpCode, TensorSpec};
 use rustc_hash::FxHashMap;
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// The spec of one of a plan's arguments.
@@ -87,6 +89,8 @@ pub struct OutputSpec {
 /// Facts about a plan that every run needs, computed once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
+    /// The plan's number, unique in the process; 0 before the plan is loaded.
+    pub(crate) number: u64,
     /// The number of kernels that one run launches.
     pub(crate) num_launches: usize,
     /// The source of each result's memory.
@@ -150,6 +154,41 @@ pub struct ExecutionPlan {
     /// Serialises what the back end needs to restore the plan, for the cache on disk. The cache
     /// that stores the plan takes the artefact.
     pub artifact: Option<Artifact>,
+}
+
+/// A plan that was validated and whose programs are loaded on a device. Nobody can change it, so
+/// streams run it without checking it again. A reference-counted handle.
+///
+/// A plan that is not loaded cannot be run:
+///
+/// ```compile_fail,E0308
+/// use girih_runtime::{ArgumentBlock, ExecutionPlan, Stream};
+/// fn run(stream: &Stream, plan: &ExecutionPlan, arguments: &ArgumentBlock) {
+///     stream.run_idle(plan, arguments);
+/// }
+/// ```
+#[derive(Clone, Default)]
+pub struct LoadedPlan(Arc<ExecutionPlan>);
+
+impl LoadedPlan {
+    /// Wraps a plan that was validated and loaded.
+    pub(crate) fn of(plan: ExecutionPlan) -> LoadedPlan {
+        LoadedPlan(Arc::new(plan))
+    }
+
+    /// Whether both are the same plan.
+    pub fn is(&self, other: &LoadedPlan) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Deref for LoadedPlan {
+    type Target = ExecutionPlan;
+
+    #[inline]
+    fn deref(&self) -> &ExecutionPlan {
+        &self.0
+    }
 }
 
 /// A plan that another plan calls with memory and scalars of the caller.
@@ -283,13 +322,17 @@ impl ExecutionPlan {
             first.insert(output.buffer, i);
             output_sources.push(source);
         }
-        let copies = |step: &Step| matches!(step, Step::CopyArguments { .. });
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
         Ok(Facts {
+            number: NUMBERS.fetch_add(1, Relaxed),
             num_launches: self.launches(),
             output_sources,
             argument_bytes,
             simple: self.operations.iter().all(Operation::is_simple),
-            copies_handles: self.operations.iter().any(|o| o.steps.iter().any(copies))
+            copies_handles: self
+                .operations
+                .iter()
+                .any(|o| o.steps.iter().any(Step::copies_handles))
                 || self.callees.iter().any(|callee| callee.plan.facts.copies_handles),
         })
     }

@@ -1,8 +1,9 @@
 //! Primitives: the control blocks in queues, and their execution on a device.
 
+use crate::handle::Span;
 use crate::queue::{EventRecord, HostBytes};
 use crate::trace::{self, SpanKind};
-use crate::{ArgumentBlock, Buffer, Device, DeviceHandle, HostStep, LoadedProgram, Result};
+use crate::{ArgumentBlock, Buffer, Device, Error, HostStep, LoadedProgram, Place, Result};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,14 +13,15 @@ use std::sync::{Arc, PoisonError};
 const CLOCK_EVERY: usize = 64;
 
 /// A primitive of a queue.
-pub enum ControlBlock {
+pub(crate) enum ControlBlock {
     /// Copies host bytes, which the block owns, to device memory.
     CopyToDevice {
         /// The bytes.
         source: Box<[u8]>,
         /// The target of the copy.
-        target: DeviceHandle,
+        target: Span,
         /// Keeps the target alive, if nothing else does.
+        #[allow(dead_code, reason = "held for its drop")]
         buffer: Option<Arc<Buffer>>,
     },
     /// Copies a slot's bytes, as they are when the copy runs, to device memory.
@@ -27,17 +29,19 @@ pub enum ControlBlock {
         /// The slot.
         source: HostBytes,
         /// The target of the copy.
-        target: DeviceHandle,
+        target: Span,
         /// Keeps the target alive, if nothing else does.
+        #[allow(dead_code, reason = "held for its drop")]
         buffer: Option<Arc<Buffer>>,
     },
     /// Copies device memory to a host buffer that the reader shares.
     CopyFromDevice {
         /// The source of the copy.
-        source: DeviceHandle,
+        source: Span,
         /// The target of the copy; its length is the number of bytes.
         target: HostBytes,
         /// Keeps the source alive, if nothing else does.
+        #[allow(dead_code, reason = "held for its drop")]
         buffer: Option<Arc<Buffer>>,
     },
     /// Copies within the memory of the device.
@@ -45,6 +49,7 @@ pub enum ControlBlock {
         /// The copy.
         copy: StridedCopy,
         /// Keep source and target alive, if nothing else does.
+        #[allow(dead_code, reason = "held for its drop")]
         buffers: SmallVec<[Arc<Buffer>; 2]>,
     },
     /// Copies within the memory of the device; source and target depend on the iteration of the
@@ -130,13 +135,13 @@ impl fmt::Debug for ControlBlock {
 
 /// The iteration counter of a [`ControlBlock::Repeat`], for the copies in its body. Each run has
 /// its own.
-pub type Iteration = Arc<AtomicUsize>;
+pub(crate) type Iteration = Arc<AtomicUsize>;
 
 /// A location in device memory that moves with the iterations of a [`ControlBlock::Repeat`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MovingHandle {
-    /// The start of the buffer.
-    pub base: DeviceHandle,
+pub(crate) struct MovingHandle {
+    /// The bytes of the buffer.
+    pub buffer: Span,
     /// The offset in iteration 0, in bytes.
     pub start: usize,
     /// The change of the offset per iteration, in bytes.
@@ -144,28 +149,39 @@ pub struct MovingHandle {
 }
 
 impl MovingHandle {
-    /// The location in an iteration.
-    fn at(&self, iteration: usize) -> DeviceHandle {
+    /// The bytes in an iteration.
+    fn at(&self, iteration: usize, bytes: usize, device: &dyn Device) -> Result<Place<'_>> {
         let moved = self.step.wrapping_mul(iteration as isize);
-        self.base.offset(self.start.wrapping_add_signed(moved))
+        let start = self.start.wrapping_add_signed(moved);
+        self.buffer.place().part(start, bytes).ok_or_else(|| Error::InvalidHandle {
+            device: device.properties().name.clone(),
+            handle: format!("{} + {start:#x}", self.buffer.handle),
+            size: bytes,
+        })
     }
 }
 
-/// A copy within a device: runs of bytes, repeated over a grid with different strides in source and
-/// target.
+/// A copy within a device, whose control block keeps both places alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StridedCopy {
-    /// The first byte that is read.
-    pub source: DeviceHandle,
-    /// The first byte that is written.
-    pub target: DeviceHandle,
+pub(crate) struct StridedCopy {
+    /// The bytes from the first to the last one that is read.
+    pub source: Span,
+    /// The bytes from the first to the last one that is written.
+    pub target: Span,
+    /// The runs.
+    pub runs: Runs,
+}
+
+/// Runs of bytes, repeated over a grid with different strides in source and target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runs {
     /// The length of a run in bytes.
     pub run: usize,
     /// The axes of the grid of runs, outermost first. Empty for a single run.
     pub repeats: SmallVec<[Repeat; 3]>,
 }
 
-/// One axis of the grid of a [`StridedCopy`].
+/// One axis of a grid of [`Runs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repeat {
     /// The number of repetitions.
@@ -176,15 +192,18 @@ pub struct Repeat {
     pub target: usize,
 }
 
-impl StridedCopy {
-    /// A copy of `run` contiguous bytes.
-    pub fn dense(source: DeviceHandle, target: DeviceHandle, run: usize) -> StridedCopy {
-        StridedCopy { source, target, run, repeats: SmallVec::new() }
+impl Runs {
+    /// A single run of contiguous bytes.
+    pub fn dense(run: usize) -> Runs {
+        Runs { run, repeats: SmallVec::new() }
     }
 
-    /// The number of bytes copied.
+    /// The number of bytes copied; the largest number if there are more.
     pub fn bytes(&self) -> usize {
-        self.repeats.iter().map(|repeat| repeat.count).product::<usize>() * self.run
+        if self.repeats.iter().any(|repeat| repeat.count == 0) {
+            return 0;
+        }
+        self.repeats.iter().fold(self.run, |bytes, repeat| bytes.saturating_mul(repeat.count))
     }
 
     /// The number of bytes from the first to the last byte accessed, in the source and in the
@@ -194,13 +213,14 @@ impl StridedCopy {
             return (0, 0);
         }
         let reach = |step: fn(&Repeat) -> usize| {
-            self.repeats.iter().map(|r| (r.count - 1).saturating_mul(step(r))).sum::<usize>()
+            let axes = self.repeats.iter().map(|r| (r.count - 1).saturating_mul(step(r)));
+            axes.fold(self.run, usize::saturating_add)
         };
-        (reach(|r| r.source) + self.run, reach(|r| r.target) + self.run)
+        (reach(|r| r.source), reach(|r| r.target))
     }
 
     /// Calls `copy` with the offsets of each run in source and target, in bytes.
-    pub fn for_each_run(&self, mut copy: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
+    pub fn for_each(&self, mut copy: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
         if self.bytes() == 0 {
             return Ok(());
         }
@@ -236,24 +256,27 @@ impl ControlBlock {
     fn run(&self, device: &dyn Device, index: usize, at: usize) -> Result<()> {
         match self {
             ControlBlock::CopyToDevice { source, target, .. } => {
-                copy_to_device(device, index, source, *target)
+                copy_to_device(device, index, source, target.place())
             }
             ControlBlock::CopyFromSlot { source, target, .. } => {
                 // Do not hold the lock during the copy: the device may copy with several threads.
                 let locked = || source.lock().unwrap_or_else(PoisonError::into_inner);
                 let bytes = std::mem::take(&mut *locked());
-                let copied = copy_to_device(device, index, &bytes, *target);
+                let copied = copy_to_device(device, index, &bytes, target.place());
                 *locked() = bytes;
                 copied
             }
             ControlBlock::CopyFromDevice { source, target, .. } => {
-                copy_from_device(device, index, *source, target)
+                copy_from_device(device, index, source.place(), target)
             }
-            ControlBlock::CopyOnDevice { copy, .. } => copy_on_device(device, index, copy),
+            ControlBlock::CopyOnDevice { copy, .. } => {
+                let places = (copy.source.place(), copy.target.place());
+                copy_on_device(device, index, places, &copy.runs)
+            }
             ControlBlock::CopyPart { source, target, bytes, iteration } => {
                 let t = iteration.load(Relaxed);
-                let copy = StridedCopy::dense(source.at(t), target.at(t), *bytes);
-                copy_on_device(device, index, &copy)
+                let places = (source.at(t, *bytes, device)?, target.at(t, *bytes, device)?);
+                copy_on_device(device, index, places, &Runs::dense(*bytes))
             }
             ControlBlock::Launch { program, arguments } => {
                 launch(device, index, program, arguments, at)
@@ -305,11 +328,16 @@ impl ArgumentBlock {
     }
 }
 
-fn copy_on_device(device: &dyn Device, index: usize, copy: &StridedCopy) -> Result<()> {
+fn copy_on_device(
+    device: &dyn Device,
+    index: usize,
+    places: (Place<'_>, Place<'_>),
+    runs: &Runs,
+) -> Result<()> {
     let kind = SpanKind::CopyOnDevice;
     let name = || kind.name().to_string();
-    let work = || device.copy_on_device(Some(index), copy);
-    trace::span(kind, device, Some(index), copy.bytes(), name, work)
+    let work = || device.copy_on_device(Some(index), places, runs);
+    trace::span(kind, device, Some(index), runs.bytes(), name, work)
 }
 
 fn first_byte(slot: &HostBytes) -> u8 {
@@ -331,7 +359,7 @@ pub(crate) fn launch(
     }
     let name = || device.program_name(program).unwrap_or("launch").to_string();
     trace::span(SpanKind::Launch, device, Some(index), 0, name, || {
-        control.timed(name, || device.launch(Some(index), program, arguments.launch()))
+        control.timed(name, || device.launch(Some(index), arguments.launch(program)))
     })
 }
 
@@ -340,7 +368,7 @@ pub(crate) fn copy_to_device(
     device: &dyn Device,
     index: usize,
     source: &[u8],
-    target: DeviceHandle,
+    target: Place<'_>,
 ) -> Result<()> {
     let kind = SpanKind::CopyToDevice;
     let name = || kind.name().to_string();
@@ -352,7 +380,7 @@ pub(crate) fn copy_to_device(
 fn copy_from_device(
     device: &dyn Device,
     index: usize,
-    source: DeviceHandle,
+    source: Place<'_>,
     target: &HostBytes,
 ) -> Result<()> {
     // Do not hold the lock during the copy: the device may copy with several threads.
@@ -370,18 +398,16 @@ fn copy_from_device(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DeviceId;
 
     fn runs(
         run: usize,
         repeats: &[(usize, usize, usize)],
     ) -> (Vec<(usize, usize)>, (usize, usize)) {
-        let at = DeviceHandle::physical(DeviceId::HOST, 0);
         let repeat = |&(count, source, target): &_| Repeat { count, source, target };
         let repeats = repeats.iter().map(repeat).collect();
-        let copy = StridedCopy { repeats, ..StridedCopy::dense(at, at, run) };
+        let copy = Runs { run, repeats };
         let mut found = Vec::new();
-        copy.for_each_run(|source, target| {
+        copy.for_each(|source, target| {
             found.push((source, target));
             Ok(())
         })

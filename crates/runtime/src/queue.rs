@@ -1,12 +1,11 @@
 //! Device queues, which are asynchronous FIFOs of primitives, and the completions and events that
 //! report their progress.
 
+#[cfg(test)]
+use crate::LoadedProgram;
 use crate::gate::Gate;
-use crate::primitive::Repeat;
-use crate::{
-    ArgumentBlock, Buffer, ControlBlock, Device, DeviceId, Error, LoadedProgram, Result, Scheduler,
-    StridedCopy, Value, control,
-};
+use crate::primitive::{ControlBlock, Repeat, Runs, StridedCopy};
+use crate::{ArgumentBlock, Buffer, Device, DeviceId, Error, Result, Scheduler, Value, control};
 use girih_sync::{Condvar, Mutex, MutexGuard, OnceLock, fork};
 use smallvec::SmallVec;
 use std::fmt;
@@ -401,8 +400,8 @@ impl DeviceQueue {
     ///
     /// Errors: [`Error::InvalidHandle`] if the buffer is smaller than the source.
     pub fn copy_to_device(&self, source: Box<[u8]>, buffer: &Arc<Buffer>) -> Result<()> {
-        buffer.check_size(source.len(), self.device().as_ref())?;
-        let (target, buffer) = (buffer.handle(), Some(buffer.clone()));
+        let target = buffer.span(0, source.len(), self.device().as_ref())?;
+        let buffer = Some(buffer.clone());
         self.enqueue(ControlBlock::CopyToDevice { source, target, buffer });
         Ok(())
     }
@@ -423,9 +422,8 @@ impl DeviceQueue {
     /// The block that copies the first `size` bytes of a value to the host, and the target of the
     /// copy.
     pub(crate) fn download(&self, value: &Value, size: usize) -> Result<(HostBytes, ControlBlock)> {
-        value.check_size(size, self.device().as_ref())?;
-        let target = host_bytes(size)?;
-        let (source, buffer) = (value.handle(), Some(value.buffer.clone()));
+        let source = value.span(size, self.device().as_ref())?;
+        let (target, buffer) = (host_bytes(size)?, Some(value.buffer.clone()));
         let block = ControlBlock::CopyFromDevice { source, target: target.clone(), buffer };
         Ok((target, block))
     }
@@ -441,18 +439,22 @@ impl DeviceQueue {
         repeats: &[Repeat],
     ) -> Result<Arc<Completion>> {
         let device = self.device().as_ref();
-        let (from, to) = (source.0.handle().offset(source.1), target.0.handle().offset(target.1));
-        let copy = StridedCopy { source: from, target: to, run, repeats: repeats.into() };
-        let (read, written) = copy.spans();
-        for ((buffer, offset), span) in [(source, read), (target, written)] {
-            buffer.at(offset, span, device)?;
-        }
+        let runs = Runs { run, repeats: repeats.into() };
+        let (read, written) = runs.spans();
+        let from = source.0.span(source.1, read, device)?;
+        let to = target.0.span(target.1, written, device)?;
         let buffers = SmallVec::from([source.0.clone(), target.0.clone()]);
+        let copy = StridedCopy { source: from, target: to, runs };
         Ok(self.enqueue(ControlBlock::CopyOnDevice { copy, buffers }))
     }
 
-    /// Launches a loaded program.
-    pub fn launch(&self, program: LoadedProgram, arguments: Arc<ArgumentBlock>) -> Arc<Completion> {
+    /// Launches a loaded program of the plan that the arguments were bound for.
+    #[cfg(test)]
+    pub(crate) fn launch(
+        &self,
+        program: LoadedProgram,
+        arguments: Arc<ArgumentBlock>,
+    ) -> Arc<Completion> {
         self.enqueue(ControlBlock::Launch { program, arguments })
     }
 

@@ -8,11 +8,9 @@
 mod state;
 
 use crate::gate::Gate;
+use crate::primitive::ControlBlock;
 use crate::queue::Submission;
-use crate::{
-    CollectorRegistration, Completion, ControlBlock, Device, Error, Policy, Result, control,
-    primitive,
-};
+use crate::{CollectorRegistration, Completion, Device, Error, Policy, Result, control, primitive};
 use girih_sync::{Condvar, Mutex, MutexGuard, fork};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;

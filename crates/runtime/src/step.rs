@@ -1,11 +1,11 @@
 //! Operations and their steps: the ordered work of a plan, and its lowering to the control blocks
 //! of a stream.
 
-use crate::primitive::{Iteration, MovingHandle, Repeat};
+use crate::handle::{Span, invalid};
+use crate::primitive::{ControlBlock, Iteration, MovingHandle, Repeat, Runs, StridedCopy};
 use crate::queue::HostBytes;
 use crate::{
-    ArgumentBlock, ControlBlock, DeviceHandle, DeviceId, Error, ExecutionPlan, Placement, Result,
-    StridedCopy,
+    ArgumentBlock, Device, DeviceHandle, DeviceId, Error, ExecutionPlan, Place, Placement, Result,
 };
 use smallvec::SmallVec;
 use std::fmt;
@@ -269,6 +269,18 @@ impl Operation {
 }
 
 impl Step {
+    /// Whether the step, or one inside of it, copies handles.
+    pub(crate) fn copies_handles(&self) -> bool {
+        let any = |steps: &[Step]| steps.iter().any(Step::copies_handles);
+        match self {
+            Step::CopyArguments { .. } => true,
+            Step::Repeat { body, .. } => any(body),
+            Step::Loop { condition, body, .. } => any(condition) || any(body),
+            Step::Branch { branches, .. } => branches.iter().any(|steps| any(steps)),
+            _ => false,
+        }
+    }
+
     /// Reports every defect of the step in that plan, inside a loop with that many iterations.
     fn defects(&self, plan: &ExecutionPlan, iterations: usize, note: &mut dyn FnMut(String)) {
         let fits = |buffer: usize, bytes: usize| {
@@ -313,10 +325,7 @@ impl Step {
                 }
             }
             Step::CopyOnDevice { source, target, run, repeats } => {
-                let nowhere = DeviceHandle::physical(DeviceId::HOST, 0);
-                let repeats = repeats.clone();
-                let copy = StridedCopy { repeats, ..StridedCopy::dense(nowhere, nowhere, *run) };
-                let (read, written) = copy.spans();
+                let (read, written) = Runs { run: *run, repeats: repeats.clone() }.spans();
                 for ((buffer, offset), span) in [(source, read), (target, written)] {
                     if !fits(*buffer, offset.saturating_add(span)) {
                         note(format!("{span} bytes from {offset} on are not in buffer {buffer}"));
@@ -374,10 +383,37 @@ impl Step {
     }
 }
 
+impl ArgumentBlock {
+    /// Fails unless the block was bound for that plan.
+    pub(crate) fn check_plan(&self, plan: &ExecutionPlan) -> Result<()> {
+        match self.plan == plan.facts.number {
+            true => Ok(()),
+            false => Err(Error::OtherPlan),
+        }
+    }
+
+    /// The bytes of a buffer of the plan.
+    ///
+    /// Errors: [`Error::InvalidHandle`] for a buffer without memory.
+    pub(crate) fn span(
+        &self,
+        plan: &ExecutionPlan,
+        buffer: usize,
+        device: &dyn Device,
+    ) -> Result<Span> {
+        let (address, size) = (self.addresses[buffer], plan.buffers[buffer].size_bytes);
+        let handle = DeviceHandle::mapped(device.id(), self.pool, address);
+        match address == 0 && size > 0 {
+            true => Err(invalid(device, handle, size)),
+            false => Ok(Span { handle, size }),
+        }
+    }
+}
+
 /// Lowers the operations of one run to control blocks.
 pub(crate) struct Lowering<'a> {
     pub plan: &'a ExecutionPlan,
-    pub device: DeviceId,
+    pub device: &'a dyn Device,
     pub arguments: &'a Arc<ArgumentBlock>,
 }
 
@@ -411,6 +447,7 @@ impl Lowering<'_> {
             at.and_then(|at| caller.words.get(at)).copied().unwrap_or_default()
         };
         let mut block = ArgumentBlock {
+            pool: caller.pool,
             addresses: callee.buffers.iter().map(address).collect(),
             words: callee.words.iter().map(words).collect(),
             slots: callee.plan.new_slots()?,
@@ -432,24 +469,31 @@ impl Lowering<'_> {
         Ok(ControlBlock::Launch { program, arguments: self.arguments.clone() })
     }
 
-    fn at(&self, buffer: usize) -> DeviceHandle {
-        DeviceHandle::physical(self.device, self.arguments.addresses[buffer])
+    fn at(&self, buffer: usize) -> Result<Span> {
+        self.arguments.span(self.plan, buffer, self.device)
+    }
+
+    /// The `size` bytes from byte `offset` of a buffer on.
+    fn part(&self, (buffer, offset): (usize, usize), size: usize) -> Result<Span> {
+        let whole = self.at(buffer)?;
+        let part = whole.place().part(offset, size).map(Place::span);
+        part.ok_or_else(|| invalid(self.device, whole.handle.offset(offset), size))
     }
 
     fn slot(&self, slot: usize) -> HostBytes {
         self.arguments.slots()[slot].clone()
     }
 
-    fn moving(&self, part: &MovingPart) -> MovingHandle {
+    fn moving(&self, part: &MovingPart) -> Result<MovingHandle> {
         let MovingPart { buffer, start, step } = *part;
-        MovingHandle { base: self.at(buffer), start, step }
+        Ok(MovingHandle { buffer: self.at(buffer)?, start, step })
     }
 
     fn step(&self, step: &Step, iteration: Option<&Iteration>, blocks: &mut Blocks) -> Result<()> {
         blocks.push(match step {
             Step::Call(callee) => return self.call(*callee, blocks),
             Step::CopyPart { source, target, bytes } => {
-                let (source, target) = (self.moving(source), self.moving(target));
+                let (source, target) = (self.moving(source)?, self.moving(target)?);
                 let iteration = iteration.cloned().unwrap_or_default();
                 ControlBlock::CopyPart { source, target, bytes: *bytes, iteration }
             }
@@ -462,27 +506,28 @@ impl Lowering<'_> {
             Step::Launch(program) => self.launch(*program)?,
             Step::CopyToDevice { source, buffer } => ControlBlock::CopyToDevice {
                 source: source.clone(),
-                target: self.at(*buffer),
+                target: self.at(*buffer)?,
                 buffer: None,
             },
             Step::CopyFromSlot { slot, buffer } => {
-                let (source, target) = (self.slot(*slot), self.at(*buffer));
+                let (source, target) = (self.slot(*slot), self.at(*buffer)?);
                 ControlBlock::CopyFromSlot { source, target, buffer: None }
             }
             Step::CopyFromDevice { buffer, slot } => ControlBlock::CopyFromDevice {
-                source: self.at(*buffer),
+                source: self.at(*buffer)?,
                 target: self.slot(*slot),
                 buffer: None,
             },
             Step::CopyArguments { buffers, target } => ControlBlock::CopyToDevice {
                 source: self.handles(buffers),
-                target: self.at(*target),
+                target: self.at(*target)?,
                 buffer: None,
             },
             Step::CopyOnDevice { source, target, run, repeats } => {
-                let (from, to) = (self.at(source.0).offset(source.1), self.at(target.0));
-                let dense = StridedCopy::dense(from, to.offset(target.1), *run);
-                let copy = StridedCopy { repeats: repeats.clone(), ..dense };
+                let runs = Runs { run: *run, repeats: repeats.clone() };
+                let (read, written) = runs.spans();
+                let (source, target) = (self.part(*source, read)?, self.part(*target, written)?);
+                let copy = StridedCopy { source, target, runs };
                 ControlBlock::CopyOnDevice { copy, buffers: SmallVec::new() }
             }
             Step::Host(step) => {

@@ -1,11 +1,12 @@
 //! Streams: ordered submission of operations on tensors. A stream owns one device queue and lowers
 //! each operation of a plan to primitives of that queue.
 
+use crate::primitive::ControlBlock;
 use crate::queue::Submission;
 use crate::step::Lowering;
 use crate::{
-    ArgumentBlock, Completion, ControlBlock, DeviceHandle, DeviceQueue, Error, ExecutionPlan,
-    Operation, Result, Scheduler, Step, Value, primitive,
+    ArgumentBlock, Completion, DeviceQueue, Error, LoadedPlan, Operation, Result, Scheduler, Step,
+    Value, primitive,
 };
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
@@ -33,16 +34,25 @@ impl Stream {
 
     /// Submits one operation of a loaded plan without waiting.
     ///
-    /// Errors: [`Error::NotLoaded`].
+    /// Errors: [`Error::OtherPlan`] for arguments that were bound for another plan;
+    /// [`Error::Compile`] for an operation that does not fit the plan.
     pub fn launch(
         &self,
-        plan: &ExecutionPlan,
+        plan: &LoadedPlan,
         operation: &Operation,
         arguments: &Arc<ArgumentBlock>,
     ) -> Result<Arc<Completion>> {
+        let own = plan.operations.iter().any(|own| std::ptr::eq(own, operation));
+        let mut defects = Vec::new();
+        if !own {
+            operation.defects(plan, &mut defects);
+        }
+        if !defects.is_empty() {
+            return Err(Error::Compile(defects.join("; ")));
+        }
         let completion = Completion::pending();
         let mut blocks = SmallVec::new();
-        self.lowering(plan, arguments).operation(operation, &mut blocks)?;
+        self.lowering(plan, arguments)?.operation(operation, &mut blocks)?;
         self.queue.submit(Submission {
             blocks,
             after: SmallVec::new(),
@@ -56,16 +66,17 @@ impl Stream {
     /// With `wait`, returns when all are done. The outcome is stored in `completion` in both cases.
     /// The plan starts when everything in `after` is done.
     ///
-    /// Errors: [`Error::NotLoaded`]; with `wait`, the failure of the run.
+    /// Errors: [`Error::OtherPlan`] for arguments that were bound for another plan; with `wait`, the
+    /// failure of the run.
     pub fn run(
         &self,
-        plan: &ExecutionPlan,
+        plan: &LoadedPlan,
         arguments: &Arc<ArgumentBlock>,
         after: SmallVec<[Arc<Completion>; 2]>,
         completion: Arc<Completion>,
         wait: bool,
     ) -> Result<()> {
-        let lowering = self.lowering(plan, arguments);
+        let lowering = self.lowering(plan, arguments)?;
         let mut blocks = SmallVec::new();
         for operation in &plan.operations {
             lowering.operation(operation, &mut blocks)?;
@@ -80,20 +91,25 @@ impl Stream {
     }
 
     fn lowering<'a>(
-        &self,
-        plan: &'a ExecutionPlan,
+        &'a self,
+        plan: &'a LoadedPlan,
         arguments: &'a Arc<ArgumentBlock>,
-    ) -> Lowering<'a> {
-        Lowering { plan, device: self.queue.device().id(), arguments }
+    ) -> Result<Lowering<'a>> {
+        arguments.check_plan(plan)?;
+        Ok(Lowering { plan, device: self.queue.device().as_ref(), arguments })
     }
 
     /// Runs every operation of a loaded plan on this thread, if the queue is empty and the plan
     /// only launches and copies constant bytes; else returns `None`.
     ///
-    /// Errors: [`Error::NotLoaded`]; the failure of the run.
-    pub fn run_idle(&self, plan: &ExecutionPlan, arguments: &ArgumentBlock) -> Option<Result<()>> {
+    /// Errors: [`Error::OtherPlan`] for arguments that were bound for another plan; the failure of
+    /// the run.
+    pub fn run_idle(&self, plan: &LoadedPlan, arguments: &ArgumentBlock) -> Option<Result<()>> {
         if !plan.facts.simple {
             return None;
+        }
+        if let Err(error) = arguments.check_plan(plan) {
+            return Some(Err(error));
         }
         let queue = self.queue.index();
         self.queue.run_idle(|device| {
@@ -108,9 +124,8 @@ impl Stream {
                     match step {
                         Step::Launch(program) => launch(*program)?,
                         Step::CopyToDevice { source, buffer } => {
-                            let target = arguments.addresses[*buffer];
-                            let target = DeviceHandle::physical(device.id(), target);
-                            primitive::copy_to_device(device, queue, source, target)?;
+                            let target = arguments.span(plan, *buffer, device)?;
+                            primitive::copy_to_device(device, queue, source, target.place())?;
                         }
                         _ => unreachable!("simple plans have no other steps"),
                     }

@@ -1,7 +1,7 @@
 //! Strided arrays in memory, and copies between them: views, transposes and slices of arrays in
 //! host and device memory.
 
-use crate::{DeviceHandle, Error, Repeat, Result, StridedCopy};
+use crate::{Error, Repeat, Result, Runs};
 use girih_ir::TensorSpec;
 use smallvec::SmallVec;
 
@@ -162,17 +162,12 @@ impl Strided {
         Ok(region)
     }
 
-    /// The copies of each element to its position in an array of the same shape in memory at
-    /// another handle. There are several copies if an axis has strides of opposite signs in the two
-    /// arrays.
+    /// The copies of each element to its position in an array of the same shape in other memory: the
+    /// offsets of the first byte in both, and the runs. There are several copies if an axis has
+    /// strides of opposite signs in the two arrays.
     ///
     /// Errors: [`Error::Region`] for arrays whose shapes or element sizes differ.
-    pub fn copies(
-        &self,
-        from: DeviceHandle,
-        target: &Strided,
-        to: DeviceHandle,
-    ) -> Result<Vec<StridedCopy>> {
+    pub fn copies(&self, target: &Strided) -> Result<Vec<(usize, usize, Runs)>> {
         if !self.shape().eq(target.shape()) || self.item != target.item {
             let of = |a: &Strided| (a.shape().collect::<Vec<_>>(), a.item);
             let ((shape, item), (other, other_item)) = (of(self), of(target));
@@ -215,12 +210,7 @@ impl Strided {
                 |&(s, t): &(usize, usize)| (0..count).map(move |i| (s - i * back, t + i * forth));
             starts = starts.iter().flat_map(each).collect();
         }
-        let copy = |(s, t)| StridedCopy {
-            source: from.offset(s),
-            target: to.offset(t),
-            run,
-            repeats: repeats.clone(),
-        };
+        let copy = |(s, t)| (s, t, Runs { run, repeats: repeats.clone() });
         Ok(starts.into_iter().map(copy).collect())
     }
 
@@ -231,12 +221,10 @@ impl Strided {
     pub fn copy_on_host(&self, from: &[u8], target: &Strided, to: &mut [u8]) -> Result<()> {
         self.check(from.len())?;
         target.check(to.len())?;
-        let here = DeviceHandle::physical(crate::DeviceId::HOST, 0);
-        for copy in self.copies(here, target, here)? {
-            let (source, start) = (copy.source.address() as usize, copy.target.address() as usize);
-            copy.for_each_run(|s, t| {
-                let run = &from[source + s..source + s + copy.run];
-                to[start + t..start + t + copy.run].copy_from_slice(run);
+        for (source, start, runs) in self.copies(target)? {
+            runs.for_each(|s, t| {
+                let run = &from[source + s..source + s + runs.run];
+                to[start + t..start + t + runs.run].copy_from_slice(run);
                 Ok(())
             })?;
         }
@@ -345,24 +333,23 @@ mod tests {
 
     #[test]
     fn dense_parts_are_copied_in_the_longest_runs() {
-        let here = DeviceHandle::physical(crate::DeviceId::HOST, 0);
         let spec = TensorSpec::new([4, 6, 10], DType::F32);
         let (dense, packed) = (Strided::dense(&spec), |shape: &[usize]| {
             Strided::dense(&TensorSpec::new(shape.to_vec(), DType::F32))
         });
-        let copies = dense.copies(here, &dense, here).unwrap();
-        assert_eq!((copies.len(), copies[0].run, copies[0].repeats.len()), (1, 960, 0));
+        let copies = dense.copies(&dense).unwrap();
+        assert_eq!((copies.len(), copies[0].2.run, copies[0].2.repeats.len()), (1, 960, 0));
         let rows = dense.region(&[1, 2, 0], &[2, 3, 10]).unwrap();
-        let copies = rows.copies(here, &packed(&[2, 3, 10]), here).unwrap();
+        let copies = rows.copies(&packed(&[2, 3, 10])).unwrap();
         assert_eq!(
-            (copies[0].run, &copies[0].repeats[..]),
+            (copies[0].2.run, &copies[0].2.repeats[..]),
             (120, &[Repeat { count: 2, source: 240, target: 120 }][..])
         );
         // Two backward axes are copied forwards.
         let back = dense.slice(0, 3, 4, -1).unwrap();
-        let copies = back.copies(here, &back, here).unwrap();
-        assert_eq!((copies.len(), copies[0].run), (1, 960));
-        assert_eq!(back.copies(here, &dense, here).unwrap().len(), 4);
+        let copies = back.copies(&back).unwrap();
+        assert_eq!((copies.len(), copies[0].2.run), (1, 960));
+        assert_eq!(back.copies(&dense).unwrap().len(), 4);
     }
 
     #[test]

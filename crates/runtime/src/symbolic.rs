@@ -3,7 +3,7 @@
 //! kernels and places buffers; it runs no pass. The bound plan is cached like any compiled plan.
 
 use crate::cache::CachedPlan;
-use crate::{CompileOptions, PlanExecutor, Result};
+use crate::{CompileOptions, LoadedPlan, PlanExecutor, Result};
 use girih_ir::Graph;
 use girih_ir::dim::{Guard, Guards, Sizes};
 use rustc_hash::FxHashMap;
@@ -93,7 +93,7 @@ impl PlanExecutor {
         let stored =
             disk.as_ref().and_then(|(disk, key)| self.restore_from_disk(disk, key, &arguments));
         if let Some(plan) = stored {
-            let plan = CachedPlan::from(Arc::new(plan));
+            let plan = CachedPlan::from(LoadedPlan::of(plan));
             self.cache.count_disk_hit();
             self.cache.insert(exact.into_boxed_slice(), plan.clone());
             return Ok(plan);
@@ -111,7 +111,7 @@ impl PlanExecutor {
             // Another process would have to run the passes, too.
             disk.store_later(&key, artifact, executable.pass_time + start.elapsed());
         }
-        let plan = CachedPlan::from(Arc::new(plan));
+        let plan = CachedPlan::from(LoadedPlan::of(plan));
         if self.use_cache {
             self.cache.insert(exact.into_boxed_slice(), plan.clone());
         }

@@ -1,8 +1,8 @@
 //! A device for this crate's tests: it logs its launches, has a latency, and fails on request.
 
 use crate::{
-    AddressMap, Allocator, Backend, Binary, Buffer, CompileOptions, Device, DeviceHandle, DeviceId,
-    Error, ExecutionPlan, LaunchArguments, LoadedProgram, Properties, Result,
+    Allocator, Backend, Binary, Buffer, CompileOptions, Device, DeviceId, Error, ExecutionPlan,
+    Launch, LoadedProgram, Place, Properties, Result,
 };
 use girih_sync::Mutex;
 use std::sync::Arc;
@@ -18,11 +18,13 @@ impl Backend for NoBackend {
     }
 }
 
+/// The address of the device's memory: 0 is the address of no block.
+const BASE: u64 = 1 << 20;
+
 /// A device whose programs are numbers; a launch sleeps and appends its number to the log.
 pub struct MockDevice {
     properties: Properties,
     allocator: Arc<Allocator>,
-    addresses: AddressMap,
     latency: Duration,
     memory: Mutex<Vec<u8>>,
     pub log: Mutex<Vec<u32>>,
@@ -48,6 +50,7 @@ impl MockDevice {
     /// A device with `bytes` bytes of memory.
     pub fn with_memory(latency: Duration, concurrency: usize, bytes: usize) -> Arc<MockDevice> {
         let allocator = Allocator::new(DeviceId::unique(), "mock", &[bytes]);
+        allocator.place_regions(&[BASE]);
         Arc::new(MockDevice {
             properties: Properties {
                 name: "mock".into(),
@@ -56,7 +59,6 @@ impl MockDevice {
                 concurrency,
                 host_memory: false,
             },
-            addresses: allocator.map_at(&[0]),
             allocator,
             latency,
             memory: Mutex::new(vec![0; bytes]),
@@ -80,12 +82,8 @@ impl Device for MockDevice {
         &self.allocator
     }
 
-    fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64> {
-        Ok(self.addresses.resolve(handle, size).expect("tests use handles of this device"))
-    }
-
-    fn copy_to_device(&self, _: Option<usize>, source: &[u8], target: DeviceHandle) -> Result<()> {
-        let at = self.resolve(target, source.len())? as usize;
+    fn copy_to_device(&self, _: Option<usize>, source: &[u8], target: Place<'_>) -> Result<()> {
+        let at = target.address(source.len(), self)? as usize - BASE as usize;
         self.memory.lock().unwrap()[at..at + source.len()].copy_from_slice(source);
         Ok(())
     }
@@ -93,10 +91,10 @@ impl Device for MockDevice {
     fn copy_from_device(
         &self,
         _: Option<usize>,
-        source: DeviceHandle,
+        source: Place<'_>,
         target: &mut [u8],
     ) -> Result<()> {
-        let at = self.resolve(source, target.len())? as usize;
+        let at = source.address(target.len(), self)? as usize - BASE as usize;
         target.copy_from_slice(&self.memory.lock().unwrap()[at..at + target.len()]);
         Ok(())
     }
@@ -105,13 +103,8 @@ impl Device for MockDevice {
         Ok(binary.clone())
     }
 
-    fn launch(
-        &self,
-        _: Option<usize>,
-        program: &LoadedProgram,
-        _: LaunchArguments<'_>,
-    ) -> Result<()> {
-        let number = *program.downcast_ref::<u32>().expect("tests launch numbers");
+    fn launch(&self, _: Option<usize>, launch: Launch<'_>) -> Result<()> {
+        let number = *launch.program().downcast_ref::<u32>().expect("tests launch numbers");
         assert_ne!(number, MockDevice::PANICS, "asked to panic");
         let now = self.running.0.fetch_add(1, SeqCst) + 1;
         self.running.1.fetch_max(now, SeqCst);

@@ -5,10 +5,10 @@
 //! dropped immediately. A transfer to the host scatters each tile in the queue when the tile has
 //! arrived.
 
+use crate::primitive::{ControlBlock, Runs, StridedCopy};
 use crate::queue::{Submission, host_bytes};
 use crate::{
-    Completion, ControlBlock, DeviceQueue, Error, HostBytes, HostStep, PlanExecutor, Result,
-    Strided, Value,
+    Completion, DeviceQueue, Error, HostBytes, HostStep, PlanExecutor, Result, Strided, Value,
 };
 use girih_dist::{MeshLayout, Pe};
 use girih_ir::TensorSpec;
@@ -152,7 +152,8 @@ impl TransferManager {
             }
             let gathered =
                 std::mem::take(&mut *gathered.lock().unwrap_or_else(PoisonError::into_inner));
-            let (target, buffer) = (value.handle(), Some(value.buffer.clone()));
+            let target = value.span(size, self.executor.device().as_ref())?;
+            let buffer = Some(value.buffer.clone());
             blocks.push(ControlBlock::CopyToDevice { source: gathered, target, buffer });
             bytes += size;
         }
@@ -188,7 +189,8 @@ impl TransferManager {
             let (value, tile) = &source.tiles[number];
             let slot = host_bytes(tile.size_bytes())?;
             let parts = source.parts(number, pe, &view)?;
-            let (from, buffer) = (value.handle(), Some(value.buffer.clone()));
+            let from = value.span(tile.size_bytes(), self.executor.device().as_ref())?;
+            let buffer = Some(value.buffer.clone());
             let (read, array) = (slot.clone(), whole.clone());
             let scatter = HostStep::new("scatter a tile", move |_| {
                 let tile = read.lock().unwrap_or_else(PoisonError::into_inner);
@@ -214,13 +216,22 @@ impl TransferManager {
         let device = self.executor.device().as_ref();
         for (value, array) in [source, target] {
             array.check(value.size_bytes())?;
-            device.resolve(value.handle(), value.size_bytes())?;
+            value.address(value.size_bytes(), device)?;
         }
-        let copies = source.1.copies(source.0.handle(), target.1, target.0.handle())?;
+        let copies = source.1.copies(target.1)?;
         let bytes = source.1.numel() * source.1.item();
         let buffers = [&source.0.buffer, &target.0.buffer].map(Clone::clone);
-        let block = |copy| ControlBlock::CopyOnDevice { copy, buffers: buffers.clone().into() };
-        Ok(self.submit(copies.into_iter().map(block).collect(), bytes))
+        let block = |(from, to, runs): (usize, usize, Runs)| {
+            let (read, written) = runs.spans();
+            let part = |value: &Value, at: usize, size: usize| {
+                value.buffer.span(value.offset.saturating_add(at), size, device)
+            };
+            let (source, target) = (part(source.0, from, read)?, part(target.0, to, written)?);
+            let copy = StridedCopy { source, target, runs };
+            Ok(ControlBlock::CopyOnDevice { copy, buffers: buffers.clone().into() })
+        };
+        let blocks = copies.into_iter().map(block).collect::<Result<_>>()?;
+        Ok(self.submit(blocks, bytes))
     }
 
     /// The total number of bytes of all successful transfers.

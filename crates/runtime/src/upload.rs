@@ -5,11 +5,12 @@
 //! stream's work. If the stream is idle, the copy runs on the stream, on this thread, from the
 //! caller's memory. Else it runs on the executor's queue for copies.
 
+use crate::primitive::ControlBlock;
 use crate::queue::{Submission, host_bytes};
 use crate::scheduler::runs_submission;
 use crate::{
-    Completion, ControlBlock, Device, DeviceQueue, Error, HostBytes, HostMemoryPool, PlanExecutor,
-    Result, Stream, Value, primitive,
+    Completion, Device, DeviceQueue, Error, HostBytes, HostMemoryPool, PlanExecutor, Result,
+    Stream, Value, primitive,
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -88,11 +89,15 @@ impl PlanExecutor {
                 true => slots[number % DEPTH].clone(),
                 false => host_bytes(part)?,
             };
-            let (source, buffer) = (value.handle().offset(at), Some(value.buffer.clone()));
+            let part_of = |value: &Value, device: &Arc<dyn Device>| {
+                let span = value.buffer.span(value.offset.saturating_add(at), part, &**device);
+                Ok::<_, Error>((span?, Some(value.buffer.clone())))
+            };
+            let (source, buffer) = part_of(value, from.queue().device())?;
             let block = ControlBlock::CopyFromDevice { source, target: slot.clone(), buffer };
             let before = number.checked_sub(DEPTH).map(|earlier| written[earlier].clone());
             let read = enqueue(from.queue(), block, before);
-            let (target, buffer) = (made.handle().offset(at), Some(made.buffer.clone()));
+            let (target, buffer) = part_of(&made, self.device())?;
             let block = ControlBlock::CopyFromSlot { source: slot, target, buffer };
             // Depend on the previous part, so that any failure reaches the last completion.
             let after = written.last().cloned().into_iter().chain([read]);
@@ -132,9 +137,10 @@ impl PlanExecutor {
         bytes: &[u8],
         (value, at): (&Value, usize),
     ) -> Result<()> {
-        let target = value.handle().offset(at);
-        let copy =
-            |device: &dyn Device, index| primitive::copy_to_device(device, index, bytes, target);
+        let target = value.buffer.span(value.offset + at, bytes.len(), &**self.device())?;
+        let copy = |device: &dyn Device, index| {
+            primitive::copy_to_device(device, index, bytes, target.place())
+        };
         if runs_submission() {
             // A host function that the device waits for makes this copy, so the copy is part of
             // that function's work.

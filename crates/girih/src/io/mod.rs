@@ -27,9 +27,10 @@ pub use safetensors::{
 use crate::{Error, Result, Tensor, devices};
 use girih_cpu::MappedFile;
 use girih_ir::TensorSpec;
-use girih_runtime::{Buffer, DeviceHandle, DeviceId, Value};
+use girih_runtime::{Buffer, DeviceId, Value};
 use std::borrow::Borrow;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Named tensors, in the file's order.
 pub type Tensors = Vec<(String, Tensor)>;
@@ -188,8 +189,9 @@ impl<'a> Source<'a> {
                     && address.is_multiple_of(spec.dtype.size())
                     && spec.dtype != girih_ir::DType::Bool =>
             {
-                let handle = DeviceHandle::physical(DeviceId::HOST, address as u64);
-                let buffer = Buffer::foreign(handle, size, Box::new(file.clone()));
+                let start = address - file.as_ref().as_ptr() as usize;
+                let owner = Arc::new(file.clone());
+                let buffer = Buffer::shared(DeviceId::HOST, owner, start..start + size);
                 Tensor::from_value(spec, Value::new(buffer))
             }
             _ if spec.dtype != girih_ir::DType::Bool => Tensor::from_bytes(spec, bytes),

@@ -8,7 +8,7 @@ use girih_mock::{
 };
 use girih_runtime::{
     Buffer, CompileOptions, Completion, Device, DeviceQueue, Error, Event, ExecutionPlan,
-    Operation, Placement, Scheduler, Stream, TileArgument, TileOptions, TileResult, TiledProgram,
+    Operation, Placement, RunControl, Stream, TileArgument, TileOptions, TileResult, TiledProgram,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -181,14 +181,19 @@ fn a_program_that_embeds_addresses_does_not_run_uncorrected() {
     let bare = |o: &Operation| Operation { steps: Default::default(), ..o.clone() };
     let plan = ExecutionPlan {
         operations: loaded.operations.iter().map(bare).collect(),
-        programs: loaded.programs.clone(),
+        binaries: loaded.binaries.clone(),
+        buffers: loaded.buffers.clone(),
+        temporary_bytes: loaded.temporary_bytes,
+        arguments: loaded.arguments.clone(),
+        outputs: loaded.outputs.clone(),
         ..ExecutionPlan::default()
     };
-    // Fresh memory is zero, so the block's table of addresses has no magic number.
-    let (_, rig) = (rig.executor.clear_cache(), rig);
-    let bound = rig.bind(&graph, &arguments, None).unwrap();
-    let stream = Stream::new(&Scheduler::new(rig.device.clone()));
-    let ran = stream.run(&plan, &bound.block, Default::default(), Completion::pending(), true);
+    let plan = rig.executor.load_plan(plan).unwrap();
+    let given = rig.arguments(&arguments).unwrap();
+    let (block, _) = rig.executor.bind(&plan, &given, RunControl::default()).unwrap();
+    // A launch takes the addresses out of the table, so the block's table has none.
+    let stream = rig.executor.stream();
+    let ran = stream.run(&plan.plan, &block, Default::default(), Completion::pending(), true);
     let Err(Error::Launch { reason, .. }) = ran else { panic!("{ran:?}") };
     assert!(reason.contains("no correction ran"), "{reason}");
 }

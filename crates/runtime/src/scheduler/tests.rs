@@ -315,7 +315,7 @@ fn callers_that_wait_share_serial_hardware_with_the_worker() {
                 let queue = DeviceQueue::new(&scheduler);
                 for place in 0..10u32 {
                     let submission = crate::queue::Submission {
-                        blocks: [crate::ControlBlock::Launch {
+                        blocks: [crate::primitive::ControlBlock::Launch {
                             program: Arc::new(place),
                             arguments: arguments(),
                         }]

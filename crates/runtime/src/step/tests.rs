@@ -3,16 +3,16 @@
 use super::*;
 use crate::plan::PlannedBuffer;
 use crate::testing::MockDevice;
-use crate::{Completion, Device, Scheduler, Stream};
+use crate::{Completion, DeviceHandle, LoadedPlan, Scheduler, Stream};
 use girih_sync::Mutex;
 use std::time::Duration;
 
 /// A plan whose programs are numbers, with buffers of these sizes and slots of these sizes.
-fn plan(operations: Vec<Operation>, sizes: &[usize], slots: &[usize]) -> ExecutionPlan {
+fn plan(operations: Vec<Operation>, sizes: &[usize], slots: &[usize]) -> LoadedPlan {
     let placement = Placement::Temporary(0);
     let buffer = |&size_bytes: &usize| PlannedBuffer { placement, size_bytes };
     let programs: Vec<crate::Binary> = (0..4).map(|n: u32| Arc::new(n) as _).collect();
-    ExecutionPlan {
+    LoadedPlan::of(ExecutionPlan {
         operations,
         binaries: programs.clone(),
         programs,
@@ -20,7 +20,7 @@ fn plan(operations: Vec<Operation>, sizes: &[usize], slots: &[usize]) -> Executi
         temporary_bytes: sizes.iter().copied().max().unwrap_or(0),
         slots: slots.to_vec(),
         ..ExecutionPlan::default()
-    }
+    })
 }
 
 struct Run {
@@ -31,35 +31,37 @@ struct Run {
 
 impl Run {
     /// Allocates the plan's buffers, with `first` in the first one, and its slots.
-    fn new(plan: &ExecutionPlan, first: &[u8]) -> Run {
+    fn new(plan: &LoadedPlan, first: &[u8]) -> Run {
         let device = MockDevice::new(Duration::ZERO);
         let stream = Stream::new(&Scheduler::new(device.clone()));
-        let mut block = ArgumentBlock::default();
+        let pool = device.allocator().pool_id();
+        let mut block = ArgumentBlock { pool, ..ArgumentBlock::default() };
         for buffer in &plan.buffers {
             let memory = Arc::new(device.allocator().allocate(buffer.size_bytes).unwrap());
-            let address = device.resolve(memory.handle(), buffer.size_bytes).unwrap();
-            device.copy_to_device(None, &vec![0; buffer.size_bytes], memory.handle()).unwrap();
+            let address = memory.place().address(buffer.size_bytes, &*device).unwrap();
+            device.copy_to_device(None, &vec![0; buffer.size_bytes], memory.place()).unwrap();
             block.addresses.push(address);
             block.handles.push(memory.handle());
             block.buffers.push(memory);
         }
         let slot = |&bytes: &usize| Arc::new(Mutex::new(vec![0; bytes].into()));
         block.slots = Some(plan.slots.iter().map(slot).collect());
-        if let Some(handle) = block.handles.first() {
-            device.copy_to_device(None, first, *handle).unwrap();
+        if let Some(memory) = block.buffers.first() {
+            device.copy_to_device(None, first, memory.place()).unwrap();
         }
         Run { device, stream, block: Arc::new(block) }
     }
 
-    fn run(&self, plan: &ExecutionPlan) -> Result<()> {
+    fn run(&self, plan: &LoadedPlan) -> Result<()> {
         plan.validate().unwrap();
         let completion = Completion::pending();
         self.stream.run(plan, &self.block, SmallVec::new(), completion, true)
     }
 
     fn bytes(&self, buffer: usize) -> Vec<u8> {
-        let mut bytes = vec![0; self.block.buffers[buffer].size_bytes()];
-        self.device.copy_from_device(None, self.block.handles[buffer], &mut bytes).unwrap();
+        let memory = &self.block.buffers[buffer];
+        let mut bytes = vec![0; memory.size_bytes()];
+        self.device.copy_from_device(None, memory.place(), &mut bytes).unwrap();
         bytes
     }
 
@@ -83,7 +85,7 @@ fn operations_of_every_kind_run_in_order() {
     run.run(&plan).unwrap();
     assert_eq!((run.launches(), run.bytes(0)), (vec![1, 3, 2], vec![7; 4]));
     // The primitives, in order.
-    let lowering = Lowering { plan: &plan, device: run.device.id(), arguments: &run.block };
+    let lowering = Lowering { plan: &plan, device: &*run.device, arguments: &run.block };
     let mut blocks = SmallVec::new();
     plan.operations.iter().try_for_each(|o| lowering.operation(o, &mut blocks)).unwrap();
     let names: Vec<String> = blocks.iter().map(|block| format!("{block:?}")).collect();
@@ -180,7 +182,7 @@ fn handles_are_copied_for_a_correction_in_the_order_of_the_arguments() {
     // For physical addresses, the same step writes the address and 0.
     let handles = [0x4000, 0x1000].map(|at| DeviceHandle::physical(run.device.id(), at));
     let block = Arc::new(ArgumentBlock { handles: handles.into(), ..Default::default() });
-    let lowering = Lowering { plan: &plan, device: run.device.id(), arguments: &block };
+    let lowering = Lowering { plan: &plan, device: &*run.device, arguments: &block };
     let bytes = lowering.handles(&[1, 0]);
     assert_eq!(bytes[..16], [0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(bytes[16..], [0, 0x40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);

@@ -8,10 +8,11 @@ mod output;
 
 use super::region::Region;
 use super::{Remainder, TileArgument, TileOptions, TileResult, TiledProgram, Tiling};
+use crate::primitive::{ControlBlock, StridedCopy};
 use crate::queue::{Submission, host_bytes};
 use crate::{
-    Argument, Buffer, CachedPlan, Completion, ControlBlock, DeviceQueue, Error, HostBytes,
-    HostStep, PlanExecutor, Result, Stream, Strides, Value,
+    Argument, Buffer, CachedPlan, Completion, DeviceQueue, Error, HostBytes, HostStep,
+    PlanExecutor, Result, Stream, Strides, Value,
 };
 use girih_ir::factors::AxisFactors;
 use girih_ir::{Array, Graph, ProgramRole, TensorSpec};
@@ -346,20 +347,24 @@ impl<'a> Launch<'a> {
         padding: Option<Box<[u8]>>,
         copies: &mut Blocks,
     ) -> Result<()> {
+        let device = self.executor.device.as_ref();
         match given {
             TileArgument::Device(value, _) => {
                 if let Some(source) = padding {
-                    let (buffer, target) = (Some(target.clone()), target.handle());
+                    let buffer = Some(target.clone());
+                    let target = target.span(0, source.len(), device)?;
                     copies.push(ControlBlock::CopyToDevice { source, target, buffer });
                 }
-                let copy = region.copy(value.handle(), target.handle(), block, true);
+                let runs = region.runs(block, true);
+                let (read, written) = runs.spans();
+                let source = value.buffer.span(value.offset + region.offset, read, device)?;
+                let copy = StridedCopy { source, target: target.span(0, written, device)?, runs };
                 let buffers = SmallVec::from([value.buffer.clone(), target.clone()]);
                 copies.push(ControlBlock::CopyOnDevice { copy, buffers });
             }
             TileArgument::Host(array, _) => {
                 let slot = self.slot(Use::Argument(index), ring, target.size_bytes())?;
-                let nowhere = target.handle();
-                let copy = region.copy(nowhere, nowhere, block, true);
+                let copy = region.runs(block, true);
                 let (array, bytes, start) = (array.clone(), slot.clone(), region.offset);
                 let gather = HostStep::new("gather a tile", move |_| {
                     let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -367,14 +372,14 @@ impl<'a> Launch<'a> {
                         bytes[..padding.len()].copy_from_slice(padding);
                     }
                     let array = &(*array).as_ref()[start..];
-                    copy.for_each_run(|from, to| {
+                    copy.for_each(|from, to| {
                         bytes[to..to + copy.run].copy_from_slice(&array[from..from + copy.run]);
                         Ok(())
                     })
                 });
                 copies.push(ControlBlock::Host { step: gather, slots: Arc::new([]) });
                 let (source, buffer) = (slot, Some(target.clone()));
-                let target = target.handle();
+                let target = target.span(0, target.size_bytes(), device)?;
                 copies.push(ControlBlock::CopyFromSlot { source, target, buffer });
             }
         }

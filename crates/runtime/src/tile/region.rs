@@ -1,6 +1,6 @@
 //! The region of a tensor that a tile reads or writes.
 
-use crate::{DeviceHandle, Repeat, StridedCopy, Strides};
+use crate::{Repeat, Runs, Strides};
 use girih_ir::TensorSpec;
 use smallvec::SmallVec;
 
@@ -47,18 +47,10 @@ impl Region {
         self.axes.iter().map(|(_, stride)| stride / self.item).collect()
     }
 
-    /// The copy between the box in a tensor at one handle and a dense block with `block` elements
+    /// The copy between the box, from its first element on, and a dense block with `block` elements
     /// along each axis. `gather`: from the tensor to the block; else from the block to the tensor.
-    pub fn copy(
-        &self,
-        tensor: DeviceHandle,
-        dense: DeviceHandle,
-        block: &[usize],
-        gather: bool,
-    ) -> StridedCopy {
-        let tensor = tensor.offset(self.offset);
-        let (source, target) = if gather { (tensor, dense) } else { (dense, tensor) };
-        let mut copy = StridedCopy::dense(source, target, self.item);
+    pub fn runs(&self, block: &[usize], gather: bool) -> Runs {
+        let mut copy = Runs::dense(self.item);
         let mut step = self.item;
         let mut repeats: Vec<Repeat> = Vec::new();
         for (axis, &(count, stride)) in self.axes.iter().enumerate().rev() {
@@ -81,7 +73,6 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DeviceId;
     use girih_ir::DType;
 
     fn spec() -> TensorSpec {
@@ -110,16 +101,15 @@ mod tests {
 
     #[test]
     fn copies_take_the_longest_runs() {
-        let at = DeviceHandle::physical(DeviceId::HOST, 0);
         let region = Region::new(&spec(), &[1, 2, 0], &[2, 3, 10]);
-        let copy = region.copy(at, at, &[2, 3, 10], true);
+        let copy = region.runs(&[2, 3, 10], true);
         assert_eq!((copy.run, copy.bytes()), (120, 240));
         assert_eq!(copy.repeats[..], [Repeat { count: 2, source: 240, target: 120 }]);
-        let back = region.copy(at, at, &[2, 3, 10], false);
+        let back = region.runs(&[2, 3, 10], false);
         assert_eq!(back.repeats[..], [Repeat { count: 2, source: 120, target: 240 }]);
         // The rows of a larger block have a larger stride.
         let short = Region::new(&spec(), &[0, 0, 8], &[4, 6, 2]);
-        let padded = short.copy(at, at, &[4, 6, 4], true);
+        let padded = short.runs(&[4, 6, 4], true);
         assert_eq!((padded.run, padded.bytes()), (8, 192));
         let rows = [(4, 240, 96), (6, 40, 16)].map(|(count, source, target)| Repeat {
             count,
@@ -127,7 +117,7 @@ mod tests {
             target,
         });
         assert_eq!(padded.repeats[..], rows);
-        let whole = Region::new(&spec(), &[0; 3], &[4, 6, 10]).copy(at, at, &[4, 6, 10], true);
+        let whole = Region::new(&spec(), &[0; 3], &[4, 6, 10]).runs(&[4, 6, 10], true);
         assert_eq!((whole.run, whole.repeats.len()), (960, 0));
     }
 }

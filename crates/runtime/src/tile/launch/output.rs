@@ -3,12 +3,11 @@
 
 use super::{Blocks, Launch, Tile, Use};
 use crate::executor::Reused;
+use crate::primitive::{ControlBlock, Runs, StridedCopy};
 use crate::step::Lowering;
 use crate::tile::region::Region;
 use crate::tile::{TileResult, TiledProgram};
-use crate::{
-    Argument, CachedPlan, ControlBlock, HostStep, Result, RunControl, StridedCopy, Value, Values,
-};
+use crate::{Argument, CachedPlan, Device, HostStep, Result, RunControl, Value, Values};
 use girih_ir::{OpCode, TensorSpec};
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
@@ -54,7 +53,8 @@ impl Launch<'_> {
             // The program returns an argument, or one result twice, instead of writing the target.
             let target = output.target();
             if output.bytes > 0 && value.handle() != target.handle() {
-                blocks.push(copy_whole(&value, target, output.bytes));
+                let device = self.executor.device.as_ref();
+                blocks.push(copy_whole(&value, target, output.bytes, device)?);
             }
             if let Some(partial) = &output.partial {
                 let plan = self.combining(index, output)?;
@@ -129,7 +129,7 @@ impl Launch<'_> {
         let reused = Reused { targets, temporaries };
         let control: RunControl = self.executor.control(None, false);
         let (block, values) = self.executor.bind_reusing(plan, arguments, control, reused)?;
-        let device = self.executor.device.id();
+        let device = self.executor.device.as_ref();
         let lowering = Lowering { plan: &plan.plan, device, arguments: &block };
         let operations = &plan.plan.operations;
         operations.iter().try_for_each(|operation| lowering.operation(operation, blocks))?;
@@ -161,7 +161,7 @@ impl Launch<'_> {
         let arguments = [acc, partial].map(|value| Argument::Checked(value.clone()));
         self.launch(plan, &arguments, vec![Some(target.clone())], blocks)?;
         if !in_place {
-            blocks.push(copy_whole(&target, acc, bytes));
+            blocks.push(copy_whole(&target, acc, bytes, &*self.executor.device)?);
         }
         Ok(())
     }
@@ -174,26 +174,31 @@ impl Launch<'_> {
         output: &Output,
         copies: &mut Blocks,
     ) -> Result<()> {
-        let (from, region) = (output.value.handle(), &output.region);
+        let (from, region) = (&output.value, &output.region);
+        let device = self.executor.device.as_ref();
         match &self.results[index] {
             TileResult::Device(value, _) => {
-                let copy = region.copy(value.handle(), from, &output.block, false);
+                let runs = region.runs(&output.block, false);
+                let (read, written) = runs.spans();
+                let target = value.buffer.span(value.offset + region.offset, written, device)?;
+                let copy = StridedCopy { source: from.span(read, device)?, target, runs };
                 let buffers = SmallVec::from([output.value.buffer.clone(), value.buffer.clone()]);
                 copies.push(ControlBlock::CopyOnDevice { copy, buffers });
             }
             TileResult::Host(array, _) => {
                 let slot =
                     self.slot(Use::Output(index), tile.out_ring, output.value.buffer.size_bytes())?;
-                let (source, buffer) = (from, Some(output.value.buffer.clone()));
+                let source = from.span(from.buffer.size_bytes(), device)?;
+                let buffer = Some(output.value.buffer.clone());
                 let target = slot.clone();
                 copies.push(ControlBlock::CopyFromDevice { source, target, buffer });
-                let copy = region.copy(from, from, &output.block, false);
+                let copy = region.runs(&output.block, false);
                 let (array, start) = (array.clone(), region.offset);
                 let scatter = HostStep::new("scatter a tile", move |_| {
                     let bytes = slot.lock().unwrap_or_else(PoisonError::into_inner);
                     let mut array = array.lock().unwrap_or_else(PoisonError::into_inner);
                     let array = &mut array[start..];
-                    copy.for_each_run(|from, to| {
+                    copy.for_each(|from, to| {
                         array[to..to + copy.run].copy_from_slice(&bytes[from..from + copy.run]);
                         Ok(())
                     })
@@ -205,10 +210,10 @@ impl Launch<'_> {
     }
 }
 
-fn copy_whole(from: &Value, to: &Value, bytes: usize) -> ControlBlock {
-    let copy = StridedCopy::dense(from.handle(), to.handle(), bytes);
-    ControlBlock::CopyOnDevice {
-        copy,
+fn copy_whole(from: &Value, to: &Value, bytes: usize, device: &dyn Device) -> Result<ControlBlock> {
+    let (source, target) = (from.span(bytes, device)?, to.span(bytes, device)?);
+    Ok(ControlBlock::CopyOnDevice {
+        copy: StridedCopy { source, target, runs: Runs::dense(bytes) },
         buffers: SmallVec::from([from.buffer.clone(), to.buffer.clone()]),
-    }
+    })
 }
