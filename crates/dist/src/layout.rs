@@ -165,8 +165,11 @@ impl MeshLayout {
                 return Err(LayoutError::Cover(reason));
             }
             let meets = |(other, size): &(Vec<usize>, Vec<usize>)| {
-                (0..shape.len())
-                    .all(|a| start[a] < other[a] + size[a] && other[a] < start[a] + extent[a])
+                // A rectangle without elements meets none.
+                (0..shape.len()).all(|a| {
+                    let (low, high) = (start[a].max(other[a]), start[a] + extent[a]);
+                    low < high.min(other[a] + size[a])
+                })
             };
             if let Some(other) = tiles[..at].iter().position(meets) {
                 return Err(LayoutError::Cover(format!(
@@ -182,6 +185,19 @@ impl MeshLayout {
         }
         let custom = Custom { shape: shape.to_vec(), tiles };
         Ok(MeshLayout { custom: Some(Arc::new(custom)), ..layout })
+    }
+
+    /// As [`MeshLayout::custom`], with the rectangle that a function gives each processor.
+    ///
+    /// Errors: as [`MeshLayout::custom`].
+    pub fn custom_by(
+        rows: usize,
+        cols: usize,
+        shape: &[usize],
+        tile: impl FnMut(Pe) -> (Vec<usize>, Vec<usize>),
+    ) -> Result<MeshLayout> {
+        let tiles = MeshLayout::of(LayoutKind::Custom, rows, cols)?.pes().map(tile).collect();
+        MeshLayout::custom(rows, cols, shape, tiles)
     }
 
     /// The layout with other axes of the mesh: `axes` has, for each axis of the tensor, the axis of
@@ -454,6 +470,9 @@ fn part(pe: Pe, axis: MeshAxis) -> usize {
 }
 
 impl fmt::Display for MeshLayout {
+    /// As `Grid(4, 8)`. A layout with axes has a number for each axis of the tensor: `[1, -1, 0]`
+    /// splits the first one over the columns of the mesh, the third one over its rows, and the second
+    /// one not at all.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MeshLayout { rows, cols, block: (br, bc), .. } = self;
         match self.kind {
@@ -464,6 +483,17 @@ impl fmt::Display for MeshLayout {
             LayoutKind::BlockCyclic => write!(f, "BlockCyclic({rows}, {cols}, {br}, {bc})"),
             LayoutKind::Custom => write!(f, "Custom({rows}, {cols})"),
             LayoutKind::Replicated => write!(f, "Replicated({rows}, {cols})"),
+        }?;
+        let number = |axis: &Option<MeshAxis>| match axis {
+            None => "-1",
+            Some(MeshAxis::Row) => "0",
+            Some(MeshAxis::Col) => "1",
+        };
+        match &self.axes {
+            Some(axes) => {
+                write!(f, "[{}]", axes.iter().map(number).collect::<Vec<_>>().join(", "))
+            }
+            None => Ok(()),
         }
     }
 }
@@ -475,6 +505,18 @@ impl FromStr for MeshLayout {
     /// contain the table.
     fn from_str(text: &str) -> Result<MeshLayout> {
         let wrong = || LayoutError::Text(text.to_string());
+        if let Some((layout, axes)) = text.trim().strip_suffix(']').and_then(|t| t.split_once('['))
+        {
+            let axis = |number: &str| match number.trim() {
+                "-1" => Ok(None),
+                "0" => Ok(Some(MeshAxis::Row)),
+                "1" => Ok(Some(MeshAxis::Col)),
+                _ => Err(wrong()),
+            };
+            let axes = axes.split(',').filter(|_| !axes.trim().is_empty()).map(axis);
+            let axes = axes.collect::<Result<Vec<Option<MeshAxis>>>>()?;
+            return layout.parse::<MeshLayout>()?.with_axes(&axes);
+        }
         let (name, rest) = match text.trim().split_once('(') {
             Some((name, rest)) => (name, rest.strip_suffix(')').ok_or_else(wrong)?),
             None => (text.trim(), ""),

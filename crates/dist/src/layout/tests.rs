@@ -164,6 +164,26 @@ fn layouts_are_printed_and_read() {
     ] {
         assert_eq!(text.parse::<MeshLayout>().unwrap().to_string(), text);
     }
+    for text in [
+        "Grid(4, 8)[1, 0]",
+        "Grid(2, 3)[-1, 0, 1]",
+        "RowPartition(4)[-1, 0]",
+        "ColPartition(8)[1]",
+        "BlockCyclic(2, 3, 4, 5)[1, -1, 0, -1]",
+        "Grid(2, 2)[]",
+    ] {
+        assert_eq!(text.parse::<MeshLayout>().unwrap().to_string(), text);
+    }
+    let transposed = "Grid(2, 3)[1, 0]".parse::<MeshLayout>().unwrap();
+    let axes = [Some(MeshAxis::Col), Some(MeshAxis::Row)];
+    assert_eq!(transposed, MeshLayout::grid(2, 3).unwrap().with_axes(&axes).unwrap());
+    assert_eq!(transposed.tile_shape(Pe { row: 1, col: 2 }, &[6, 4]).unwrap(), [2, 2]);
+    for text in ["Grid(2, 2)[2, 0]", "Grid(2, 2)[0, ]", "Grid(2, 2)[0", "[0]", "Grid(2, 2)0]"] {
+        assert!(matches!(text.parse::<MeshLayout>(), Err(LayoutError::Text(_))), "{text}");
+    }
+    for text in ["Grid(2, 2)[0, 0]", "SinglePE[0]", "Replicated(2, 2)[0, 1]"] {
+        assert!(matches!(text.parse::<MeshLayout>(), Err(LayoutError::Axes(_))), "{text}");
+    }
     for text in ["", "Grid", "Grid(4)", "Grid(4, 8", "Grid(a, 8)", "Custom(1, 1)", "Grid(-1, 2)"] {
         assert!(matches!(text.parse::<MeshLayout>(), Err(LayoutError::Text(_))), "{text}");
     }
@@ -178,6 +198,31 @@ fn layouts_are_printed_and_read() {
     assert!(MeshLayout::grid(usize::MAX, 2).is_err());
     let layout = MeshLayout::custom(1, 1, &[2], vec![(vec![0], vec![2])]).unwrap();
     assert_eq!((layout.to_string(), layout.kind()), ("Custom(1, 1)".into(), LayoutKind::Custom));
+}
+
+#[test]
+fn a_function_may_put_a_tensor_on_the_diagonal() {
+    let diagonal = |pe: Pe| match pe.row == pe.col {
+        true => (vec![2 * pe.row, 0], vec![2, 5]),
+        false => (vec![3, 0], vec![0, 5]),
+    };
+    let layout = MeshLayout::custom_by(3, 3, &[6, 5], diagonal).unwrap();
+    for row in 0..6 {
+        let pe = layout.pe_for_element(&[row, 4], &[6, 5]).unwrap();
+        assert_eq!(pe, Pe { row: row / 2, col: row / 2 });
+        assert_eq!(layout.local_index(&[row, 4], &[6, 5]).unwrap(), [row % 2, 4]);
+    }
+    for pe in layout.pes() {
+        let wanted = if pe.row == pe.col { vec![2, 5] } else { vec![0, 5] };
+        assert_eq!(layout.tile_shape(pe, &[6, 5]).unwrap(), wanted, "{pe:?}");
+    }
+    // Rows 4 and 5 belong to nobody, or row 2 to two processors.
+    for extent in [1, 3] {
+        let tile = |pe: Pe| (vec![2 * pe.row], vec![if pe.row == 1 { extent } else { 2 }]);
+        let layout = MeshLayout::custom_by(3, 1, &[6], tile);
+        assert!(matches!(layout, Err(LayoutError::Cover(_))), "{layout:?}");
+    }
+    assert!(MeshLayout::custom_by(0, 1, &[6], |_| (vec![0], vec![6])).is_err());
 }
 
 #[test]
