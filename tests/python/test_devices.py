@@ -503,3 +503,20 @@ def test_a_device_object_is_a_scope_and_an_argument():
     assert gr.device(gr.devices()[0]) == gr.devices()[0]
     with pytest.raises(gr.DeviceError):
         gr.device("nowhere")
+
+
+@pytest.mark.parametrize("device", ["cpu", "mock", "mock:physical"])
+def test_views_are_read_as_numpy_reads_them(device):
+    array = np.arange(60, dtype=np.float32).reshape(6, 10)
+    x = gr.asarray(array, device=device)
+    views = [
+        (x[:, ::2], array[:, ::2]),
+        (x[1::2, 3:7].T, array[1::2, 3:7].T),
+        (x[::-1, ::-3], array[::-1, ::-3]),
+        (gr.broadcast_to(x[2:3], (4, 10)), np.broadcast_to(array[2:3], (4, 10))),
+        (x[:, 4], array[:, 4]),
+    ]
+    for lazy, expected in views:
+        np.testing.assert_array_equal(lazy.to("cpu").numpy(), expected)
+        # The other way: views of the host's memory.
+        np.testing.assert_array_equal(gr.asarray(expected, device=device).numpy(), expected)

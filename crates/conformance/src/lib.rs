@@ -43,6 +43,7 @@ macro_rules! suite {
             programs: [
                 random_programs_compute_the_reference,
                 one_plan_serves_many_arguments_and_threads,
+                an_evicted_plan_lives_until_queued_work_is_done,
                 launches_change_no_byte_of_a_binary,
                 arguments_that_do_not_fit_the_plan_are_refused,
                 draws_follow_their_key,

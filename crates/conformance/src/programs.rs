@@ -76,6 +76,33 @@ impl Images {
     }
 }
 
+/// A plan that leaves the cache while work with it is queued stays loaded until that work is done, and
+/// is freed then.
+pub fn an_evicted_plan_lives_until_queued_work_is_done(subject: &Subject) {
+    let rig = subject.rig();
+    let (graph, arguments) = random_program(3);
+    let in_use = rig.in_use();
+    let (stream, scheduler) = (girih_runtime::Stream::new(&rig.scheduler()), rig.scheduler());
+    let bound = rig.bind(&graph, &arguments, None).unwrap();
+    let before = rig.in_use();
+    let hold = scheduler.hold();
+    let done = rig.start(&stream, &graph, &bound).unwrap();
+    rig.executor.clear_cache();
+    assert_eq!(rig.in_use(), before, "no program of queued work is freed");
+    drop(hold);
+    done.wait().unwrap();
+    let found = rig.results(&graph, &bound.values).unwrap();
+    rig.compare("evicted", &graph, &arguments, &found);
+    drop((found, bound));
+    scheduler.synchronize_all().unwrap();
+    // The thread that ran the work drops it after the outcome is known.
+    let start = std::time::Instant::now();
+    while rig.in_use() > in_use {
+        assert!(start.elapsed().as_secs() < 60, "{} bytes stay", rig.in_use() - in_use);
+        std::thread::yield_now();
+    }
+}
+
 /// Launches with other arguments have other results and do not change the binaries.
 pub fn launches_change_no_byte_of_a_binary(subject: &Subject) {
     let device = Arc::new(Wrapped::with_hooks(subject.device(), Images::default()));

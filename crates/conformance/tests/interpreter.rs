@@ -77,6 +77,7 @@ impl InterpreterDevice {
                 target: "interpreter".into(),
                 memory_bytes: MEMORY,
                 concurrency: 1,
+                copy_engines: false,
                 host_memory: false,
             },
             allocator,

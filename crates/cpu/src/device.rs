@@ -99,6 +99,7 @@ impl HostDevice {
                 memory_bytes: size,
                 // Each waiting thread runs its own queue.
                 concurrency: usize::MAX,
+                copy_engines: false,
                 host_memory: true,
             },
             allocator,

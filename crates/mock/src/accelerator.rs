@@ -5,8 +5,8 @@ use crate::backend::{ADDRESS_HEADER, MAGIC, MockBackend, MockBinary, MockProgram
 use crate::memory::{Memory, Part};
 use crate::timeline::{Engine, Slot, Timeline, Work};
 use girih_runtime::{
-    Allocator, Backend, Binary, Buffer, ChunkCounts, DEFAULT_REGIONS, Device, Error, HANDLE_BYTES,
-    HostControlFlow, Launch, LoadedProgram, Place, Properties, Result, Runs,
+    Allocator, Backend, Binary, Buffer, ChunkCounts, Device, Error, HANDLE_BYTES, HostControlFlow,
+    Launch, LoadedProgram, Place, Properties, Result, Runs,
 };
 use girih_sync::{Mutex, MutexGuard};
 use std::borrow::Cow;
@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 pub enum MemoryMode {
     /// Blocks are carved out of regions of these sizes in bytes; handles are region and offset.
     Regions(Vec<usize>),
+    /// As `Regions`, with 96 GB in regions of 12 GB, or with up to 12 regions of the largest sizes of
+    /// 12, 8 and 4 GB that the system provides.
+    Largest,
     /// Each block is mapped separately, up to this total size in bytes; handles are addresses.
     Physical(usize),
 }
@@ -56,6 +59,8 @@ pub struct MockConfig {
     pub memory_bandwidth: f64,
     /// The number of concurrent submissions, and of compute engines.
     pub concurrency: usize,
+    /// Whether there is an engine for copies in each direction; else the compute engines copy, too.
+    pub copy_engines: bool,
     /// The duration of launches.
     pub launch: LaunchTime,
     /// The clock on which work takes time.
@@ -83,11 +88,12 @@ impl Default for MockConfig {
     fn default() -> MockConfig {
         MockConfig {
             name: "mock".into(),
-            memory: MemoryMode::Regions(DEFAULT_REGIONS.into()),
+            memory: MemoryMode::Largest,
             latency: Duration::from_micros(5),
             bandwidth: 16e9,
             memory_bandwidth: 400e9,
             concurrency: 1,
+            copy_engines: true,
             launch: LaunchTime::Measured,
             pace: Pace::Virtual,
             corrections: false,
@@ -133,6 +139,13 @@ impl MockAccelerator {
                     reason: format!("regions of {sizes:?} bytes: {e}"),
                 })?
             }
+            MemoryMode::Largest => {
+                Memory::largest(host_id, &config.name).ok_or_else(|| Error::Launch {
+                    operation: "reserving memory".into(),
+                    device: config.name.clone(),
+                    reason: "the system provides no region of 4 GB".into(),
+                })?
+            }
             MemoryMode::Physical(capacity) => Memory::physical(host_id, &config.name, *capacity),
         };
         let concurrency = config.concurrency.max(1);
@@ -143,6 +156,7 @@ impl MockAccelerator {
             target: format!("mock{corrected}{flow}/{}", host.properties().target),
             memory_bytes: allocator.stats().capacity,
             concurrency,
+            copy_engines: config.copy_engines,
             host_memory: false,
         };
         Ok(Arc::new(MockAccelerator {
@@ -193,6 +207,11 @@ impl MockAccelerator {
         if self.config.pace == Pace::Real {
             std::thread::sleep(time);
         }
+    }
+
+    /// The engines that do copies in a direction.
+    fn copiers<'a>(&'a self, own: &'a [Engine; 1]) -> &'a [Engine] {
+        if self.config.copy_engines { own } else { &self.engines }
     }
 
     fn copy_time(&self, bytes: usize, bandwidth: f64) -> Duration {
@@ -319,7 +338,7 @@ impl Device for MockAccelerator {
         self.write(target.address(source.len(), self)?, source)?;
         let time = self.copy_time(source.len(), self.config.bandwidth);
         let describe = || Work::copy("copy_to_device", source.len());
-        self.takes(queue, &[Engine::CopyIn], time, describe);
+        self.takes(queue, self.copiers(&[Engine::CopyIn]), time, describe);
         Ok(())
     }
 
@@ -332,7 +351,7 @@ impl Device for MockAccelerator {
         self.read(source.address(target.len(), self)?, target)?;
         let time = self.copy_time(target.len(), self.config.bandwidth);
         let describe = || Work::copy("copy_from_device", target.len());
-        self.takes(queue, &[Engine::CopyOut], time, describe);
+        self.takes(queue, self.copiers(&[Engine::CopyOut]), time, describe);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The mock's memory: mappings of the process, at device addresses that differ from host addresses,
 //! so that using an address on the wrong side is detected.
 
-use girih_runtime::{Allocator, Buffer, DeviceId, PhysicalMemory, Place};
+use girih_runtime::{Allocator, Buffer, DeviceId, PhysicalMemory, Place, reserve_regions};
 use girih_sync::{Mutex, MutexGuard};
 use memmap2::MmapOptions;
 use std::collections::BTreeMap;
@@ -106,6 +106,16 @@ impl Memory {
         Ok((allocator, Memory::Regions(regions)))
     }
 
+    /// Reserves the default regions, or smaller ones that the system provides; `None` if it provides
+    /// none.
+    pub fn largest(host: DeviceId, name: &str) -> Option<(Arc<Allocator>, Memory)> {
+        let reserved = reserve_regions(|size| Mapping::new(host, size).ok());
+        let (regions, sizes): (Vec<_>, Vec<usize>) = reserved.into_iter().unzip();
+        let allocator = Allocator::new(DeviceId::unique(), name, &sizes);
+        allocator.place_regions(&bases(sizes.len()));
+        (!sizes.is_empty()).then_some((allocator, Memory::Regions(regions)))
+    }
+
     /// Physical memory with at most `capacity` bytes, with an allocator.
     pub fn physical(host: DeviceId, name: &str, capacity: usize) -> (Arc<Allocator>, Memory) {
         let driver = Driver { host, mappings: Arc::default() };
@@ -166,6 +176,40 @@ mod tests {
         assert!(memory.part(9 << REGION_SHIFT, 1).is_none(), "no such region");
         assert!(memory.part(77, 0).is_none(), "a host address");
         assert_eq!(memory.of_words(block.handle().words()), Some(address));
+    }
+
+    /// Is set in a child of the test, whose addresses are limited.
+    #[cfg(target_os = "linux")]
+    const CHILD: &str = "TEST_OF_REGIONS";
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn smaller_regions_are_reserved_where_the_system_refuses_larger_ones() {
+        const GB: usize = 1 << 30;
+        if std::env::var(CHILD).is_ok() {
+            let (allocator, _memory) = Memory::largest(DeviceId::HOST, "mock").unwrap();
+            let sizes = allocator.region_stats().into_iter().map(|region| region.capacity / GB);
+            println!("regions {:?}", sizes.collect::<Vec<_>>());
+            return;
+        }
+        let name =
+            "memory::tests::smaller_regions_are_reserved_where_the_system_refuses_larger_ones";
+        let regions = |gigabytes: usize| {
+            let limit = format!("ulimit -v {}; exec \"$0\" \"$@\"", gigabytes << 20);
+            let mut child = std::process::Command::new("sh");
+            child.args(["-c", &limit]).arg(std::env::current_exe().unwrap());
+            let child =
+                child.args([name, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
+            let text = String::from_utf8_lossy(&child.stdout).into_owned();
+            text.lines().find_map(|line| line.strip_prefix("regions ").map(str::to_string))
+        };
+        // Less than a gigabyte is the process's own.
+        assert_eq!(regions(120).as_deref(), Some("[12, 12, 12, 12, 12, 12, 12, 12]"));
+        assert_eq!(regions(62).as_deref(), Some("[12, 12, 12, 12, 12]"));
+        assert_eq!(regions(58).as_deref(), Some("[12, 12, 12, 12, 8]"));
+        assert_eq!(regions(26).as_deref(), Some("[12, 12]"));
+        assert_eq!(regions(22).as_deref(), Some("[12, 8]"));
+        assert_eq!(regions(6).as_deref(), Some("[4]"));
     }
 
     #[test]

@@ -28,6 +28,7 @@ impl NullDevice {
                 target: "null".into(),
                 memory_bytes: regions.iter().sum(),
                 concurrency: usize::MAX,
+                copy_engines: false,
                 host_memory: false,
             },
             allocator,

@@ -10,6 +10,7 @@
 use crate::handle::{AddressMap, PoolId};
 use crate::{Buffer, DeviceHandle, DeviceId, Error, Result};
 use girih_sync::{Mutex, MutexGuard, OnceLock, Striped};
+use rustc_hash::FxHashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -87,6 +88,9 @@ struct Pool {
     /// The addresses of the regions, once the device has told them.
     addresses: OnceLock<AddressMap>,
     blocks: Blocks,
+    /// The init packets that the device has received, from whichever scheduler: the allocator is what
+    /// a device has one of.
+    initialized: Mutex<FxHashSet<Box<[u8]>>>,
     /// The collectors in the order of their registration.
     collectors: Mutex<Vec<(u64, Arc<Collector>)>>,
 }
@@ -178,6 +182,7 @@ impl Allocator {
             addresses: OnceLock::new(),
             physical,
             blocks,
+            initialized: Mutex::default(),
             collectors: Mutex::default(),
         });
         if pool.physical.is_some() {
@@ -217,6 +222,21 @@ impl Allocator {
     #[inline]
     pub fn resolve(&self, handle: DeviceHandle, size: usize) -> Option<u64> {
         self.pool.addresses.get()?.resolve(handle, size)
+    }
+
+    /// Calls `initialize` unless it has succeeded for an equal packet.
+    pub(crate) fn once(
+        &self,
+        packet: &[u8],
+        initialize: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let initialized = &self.pool.initialized;
+        let mut initialized = initialized.lock().unwrap_or_else(PoisonError::into_inner);
+        if !initialized.contains(packet) {
+            initialize()?;
+            initialized.insert(packet.into());
+        }
+        Ok(())
     }
 
     /// Registers `collector`, which is called when an allocation finds no memory, after the

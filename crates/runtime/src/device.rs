@@ -28,6 +28,9 @@ pub struct Properties {
     pub memory_bytes: usize,
     /// The maximum number of concurrent submissions, each of another queue.
     pub concurrency: usize,
+    /// Whether copies from and to the host have engines of their own, so that they overlap with
+    /// launches even if the concurrency is 1.
+    pub copy_engines: bool,
     /// Whether the device's memory is host memory, so that its addresses are addresses of the
     /// process.
     pub host_memory: bool,

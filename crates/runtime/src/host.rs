@@ -27,9 +27,13 @@ pub struct HostBlock {
     len: usize,
 }
 
-/// An array of host memory, freed when dropped.
+/// An array of host memory with one owner, aligned as its allocator says, freed when dropped.
 #[derive(Debug)]
-pub struct HostUnique<T>(Vec<T>);
+pub struct HostUnique<T> {
+    items: Vec<T>,
+    /// The items of the array, from its aligned start on.
+    range: std::ops::Range<usize>,
+}
 
 impl HostAllocator {
     /// An allocator that aligns to `alignment` bytes, a power of two.
@@ -56,15 +60,23 @@ impl HostAllocator {
         Ok(HostBlock { memory, start, len: size })
     }
 
-    /// An array of `count` default values.
+    /// An array of `count` default values, which begins at a multiple of the alignment.
     ///
-    /// Errors: [`Error::HostMemory`], also if the size in bytes overflows.
+    /// Errors: [`Error::HostMemory`], also if the size in bytes overflows; [`Error::Alignment`] if no
+    /// item of this type can begin there.
     pub fn allocate_unique<T: Clone + Default>(&self, count: usize) -> Result<HostUnique<T>> {
         let requested = count.saturating_mul(size_of::<T>());
-        let mut items = Vec::new();
-        items.try_reserve_exact(count).map_err(|_| Error::HostMemory { requested })?;
-        items.resize(count, T::default());
-        Ok(HostUnique(items))
+        let no_memory = || Error::HostMemory { requested };
+        // Over-allocate by as many items as may lie in front of an aligned one.
+        let spare = if size_of::<T>() == 0 { 0 } else { self.alignment };
+        let total = count.checked_add(spare).ok_or_else(no_memory)?;
+        let mut items: Vec<T> = Vec::new();
+        items.try_reserve_exact(total).map_err(|_| no_memory())?;
+        let begin = items.as_ptr().addr();
+        let aligned = |n: &usize| (begin + n * size_of::<T>()).is_multiple_of(self.alignment);
+        let start = (0..=spare).find(aligned).ok_or(Error::Alignment(self.alignment))?;
+        items.resize(start + count, T::default());
+        Ok(HostUnique { items, range: start..start + count })
     }
 }
 
@@ -86,13 +98,13 @@ impl<T> Deref for HostUnique<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        &self.0
+        &self.items[self.range.clone()]
     }
 }
 
 impl<T> DerefMut for HostUnique<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        &mut self.0
+        &mut self.items[self.range.clone()]
     }
 }
 
@@ -250,10 +262,20 @@ mod tests {
         numbers[4] = 2.0;
         assert_eq!(*numbers, [0.0, 0.0, 0.0, 0.0, 2.0]);
         assert!(allocator.allocate_unique::<u8>(0).unwrap().is_empty());
+        for alignment in [8, 64, 256, 4096] {
+            let allocator = HostAllocator::aligned_to(alignment).unwrap();
+            let (bytes, words) =
+                (allocator.allocate_unique::<u8>(3), allocator.allocate_unique::<[u32; 3]>(7));
+            let (bytes, words) = (bytes.unwrap(), words.unwrap());
+            assert_eq!((bytes.len(), bytes.as_ptr().addr() % alignment), (3, 0));
+            assert_eq!((words.len(), words.as_ptr().addr() % alignment), (7, 0));
+            let words = Box::new(words);
+            assert_eq!(words.as_ptr().addr() % alignment, 0, "also when it has moved");
+        }
         let counted = Arc::new(());
         let mut held = allocator.allocate_unique::<Option<Arc<()>>>(3).unwrap();
         held.fill(Some(counted.clone()));
-        assert_eq!(Arc::strong_count(&counted), 4);
+        assert_eq!(Arc::strong_count(&counted), 4, "the array has no other items");
         drop(held);
         assert_eq!(Arc::strong_count(&counted), 1);
         let error = allocator.allocate_unique::<u64>(usize::MAX / 4).err();

@@ -12,7 +12,6 @@ use crate::primitive::ControlBlock;
 use crate::queue::Submission;
 use crate::{CollectorRegistration, Completion, Device, Error, Policy, Result, control, primitive};
 use girih_sync::{Condvar, Mutex, MutexGuard, fork};
-use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use state::{Queue, State};
 use std::cell::Cell;
@@ -49,7 +48,6 @@ struct Shared {
     concurrency: usize,
     state: Mutex<State>,
     /// The init packets that the device has received.
-    initialized: Mutex<FxHashSet<Box<[u8]>>>,
     /// Signalled when work arrives, when a submission is done, and when the scheduler is dropped.
     changed: Condvar,
     /// Waits for queued work on memory pressure: finished work returns its blocks to the pool.
@@ -74,12 +72,11 @@ impl Scheduler {
     pub fn with_policy(device: Arc<dyn Device>, policy: Policy) -> Arc<Scheduler> {
         let concurrency = device.properties().concurrency.max(1);
         let (state, changed) = (Mutex::new(State::new(policy)), Condvar::new());
-        let initialized = Mutex::default();
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
             let shared = shared.clone();
             let collect = move |_| shared.upgrade().is_some_and(|shared| shared.finish_all());
             let _collector = device.allocator().add_collector(Box::new(collect));
-            Shared { device, concurrency, state, initialized, changed, _collector }
+            Shared { device, concurrency, state, changed, _collector }
         });
         Arc::new(Scheduler { shared })
     }
@@ -91,13 +88,8 @@ impl Scheduler {
 
     /// Passes an init packet to the device, unless the device has received an equal one.
     pub(crate) fn initialize_once(&self, packet: &[u8]) -> Result<()> {
-        let initialized = &self.shared.initialized;
-        let mut initialized = initialized.lock().unwrap_or_else(PoisonError::into_inner);
-        if !initialized.contains(packet) {
-            self.device().initialize(packet)?;
-            initialized.insert(packet.into());
-        }
-        Ok(())
+        let device = self.device();
+        device.allocator().once(packet, || device.initialize(packet))
     }
 
     /// Keeps workers from starting submissions until the hold is dropped, so that everything

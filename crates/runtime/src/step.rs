@@ -258,12 +258,38 @@ impl Operation {
         if let Some(program) = self.compute {
             Step::Launch(program).defects(plan, 1, &mut note);
         }
-        let corrections = |s: &&Step| matches!(s, Step::CopyArguments { .. });
-        let corrected = self.steps.iter().filter(corrections).count();
-        if corrected > 0 && self.launches(plan) < 2 {
-            note(
+        if self.steps.iter().any(|s| matches!(s, Step::CopyArguments { .. })) {
+            self.uncorrected(plan, &mut note);
+        }
+    }
+
+    /// Reports launches of an operation that copies handles, unless a correction and one compute
+    /// follow each copy: the device takes the addresses that a correction wrote for one launch.
+    fn uncorrected(&self, plan: &ExecutionPlan, note: &mut dyn FnMut(String)) {
+        if self.launches(plan) < 2 {
+            return note(
                 "handles are copied, but no correction and compute follow in this operation".into(),
             );
+        }
+        let compute = self.compute.map(Step::Launch);
+        // The number of launches since handles were copied; before that, there must be none.
+        let mut since = 2;
+        for step in self.steps.iter().chain(&compute) {
+            match step {
+                Step::CopyArguments { .. } if since < 2 => {
+                    note(format!("handles are copied again after {since} of 2 launches"));
+                    since = 0;
+                }
+                Step::CopyArguments { .. } => since = 0,
+                Step::Launch(program) if since >= 2 => {
+                    note(format!("program {program} is launched without a correction before it"));
+                }
+                Step::Launch(_) => since += 1,
+                _ => {}
+            }
+        }
+        if since < 2 {
+            note(format!("handles are copied, and {since} of 2 launches follow"));
         }
     }
 }

@@ -57,6 +57,7 @@ impl MockDevice {
                 target: "mock".into(),
                 memory_bytes: bytes,
                 concurrency,
+                copy_engines: false,
                 host_memory: false,
             },
             allocator,

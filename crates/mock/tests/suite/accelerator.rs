@@ -8,7 +8,8 @@ use girih_mock::{
 };
 use girih_runtime::{
     Buffer, CompileOptions, Completion, Device, DeviceQueue, Error, Event, ExecutionPlan,
-    Operation, Placement, RunControl, Stream, TileArgument, TileOptions, TileResult, TiledProgram,
+    Operation, Placement, PlanExecutor, RunControl, Stream, TileArgument, TileOptions, TileResult,
+    TiledProgram,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -168,6 +169,40 @@ fn the_device_is_given_each_init_packet_once() {
         rig.check("packets", &graph, &arguments);
     }
     assert_eq!(device.packets().len(), 1);
+    // Another executor of the device has a scheduler and streams of its own.
+    let backend = config().backend(Arc::new(HostBackend));
+    let executor = PlanExecutor::new(device.clone(), backend, None);
+    let (graph, _) = random_program(4);
+    executor.plan(&graph, CompileOptions::default()).unwrap();
+    assert_eq!(device.packets().len(), 1, "once per device");
+}
+
+#[test]
+fn a_device_without_copy_engines_does_one_thing_at_a_time() {
+    let serial = |copy_engines| {
+        let (device, rig) = mock(MockConfig { copy_engines, ..config() });
+        assert_eq!(device.properties().copy_engines, copy_engines);
+        let streams = [(); 2].map(|()| Stream::new(&rig.scheduler()));
+        let (graph, arguments) = random_program(2);
+        let bound = streams.each_ref().map(|_| rig.bind(&graph, &arguments, None).unwrap());
+        let target = block(&device, 90_000);
+        device.keep_slots();
+        for _ in 0..3 {
+            for (stream, bound) in streams.iter().zip(&bound) {
+                stream.queue().copy_to_device(vec![0; 90_000].into(), &target).unwrap();
+                rig.start(stream, &graph, bound).unwrap();
+                let value = girih_runtime::Value { buffer: target.clone(), offset: 0 };
+                stream.queue().copy_from_device(&value, 90_000).unwrap();
+            }
+        }
+        rig.scheduler().synchronize_all().unwrap();
+        let mut slots = device.take_slots();
+        slots.sort_by_key(|slot| slot.start);
+        assert!(slots.len() >= 18);
+        slots.windows(2).all(|pair| pair[0].end <= pair[1].start)
+    };
+    assert!(serial(false), "the slots of copies and launches are disjoint");
+    assert!(!serial(true), "copies overlap with the work of other streams");
 }
 
 #[test]

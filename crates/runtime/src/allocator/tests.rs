@@ -279,6 +279,10 @@ fn statistics_are_exact() {
     drop(b);
     let d = pool.allocate(130).unwrap();
     assert_eq!(pool.region_stats()[0], region(1024, 768, 256));
+    // 256 bytes in front of what is in use in the first region, and all 512 of the second one.
+    let e = pool.allocate(512).unwrap();
+    assert_eq!(pool.region_stats()[1], region(512, 512, 0));
+    drop(e);
     drop((c, d));
     pool.reset_peak();
     assert_eq!((pool.stats().peak, pool.stats().in_use), (0, 0));

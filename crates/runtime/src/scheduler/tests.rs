@@ -4,7 +4,7 @@ use crate::defaults::DefaultStreams;
 use crate::testing::MockDevice;
 use crate::{
     ArgumentBlock, Completion, Device, DeviceQueue, Error, Event, LoadedProgram, Policy, Scheduler,
-    Stream,
+    Stream, Value,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -12,14 +12,23 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn enqueues_return_at_once_and_run_in_order() {
-    let device = MockDevice::new(Duration::from_millis(20));
+    let latency = Duration::from_millis(200);
+    let device = MockDevice::new(latency);
     let queue = DeviceQueue::new(&Scheduler::new(device.clone()));
+    let buffer = Arc::new(device.allocator().allocate(4).unwrap());
+    let value = Value { buffer: buffer.clone(), offset: 0 };
     let start = Instant::now();
     for i in 0..5u32 {
         queue.launch(Arc::new(i), Arc::new(ArgumentBlock::default()));
     }
-    assert!(start.elapsed() < Duration::from_millis(80), "launches block");
+    queue.copy_to_device([1, 2, 3, 4].into(), &buffer).unwrap();
+    let (bytes, copied) = queue.copy_from_device(&value, 4).unwrap();
+    // All seven return before the first launch is done, on a busy machine as well.
+    assert!(start.elapsed() < latency / 2, "enqueues block");
+    assert!(!queue.query() && copied.poll().is_none());
     queue.synchronize().unwrap();
+    assert!(start.elapsed() >= 5 * latency && queue.query());
+    assert_eq!(bytes.lock().unwrap()[..], [1, 2, 3, 4]);
     assert_eq!(*device.log.lock().unwrap(), [0, 1, 2, 3, 4]);
 }
 

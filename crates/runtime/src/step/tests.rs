@@ -201,6 +201,21 @@ fn a_correction_whose_handles_another_operation_copies_is_refused() {
     let defects = plan(apart, &buffers, &[]).validate().unwrap_err();
     let missing = "handles are copied, but no correction and compute follow in this operation";
     assert_eq!(defects, [format!("handles: {missing}")]);
+    // Each compute has a correction of its own.
+    let defects = |steps: &[Step]| {
+        let operation = Operation::compute_after("two", steps.iter().cloned(), 1);
+        plan(vec![operation], &buffers, &[]).validate().err().unwrap_or_default()
+    };
+    let launch = |program| Step::Launch(program);
+    assert!(defects(&[copy(), launch(0), launch(2), copy(), launch(0)]).is_empty());
+    let second = "two: program 1 is launched without a correction before it";
+    assert_eq!(defects(&[copy(), launch(0), launch(2)]), [second]);
+    let first = "two: program 2 is launched without a correction before it";
+    assert_eq!(defects(&[launch(2), copy(), launch(0)]), [first]);
+    let again = "two: handles are copied again after 1 of 2 launches";
+    assert_eq!(defects(&[copy(), launch(0), copy(), launch(0)]), [again]);
+    let twice = [copy(), launch(0), launch(2), copy()];
+    assert_eq!(defects(&twice), ["two: handles are copied, and 1 of 2 launches follow"]);
 }
 
 #[test]
