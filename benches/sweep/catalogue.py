@@ -36,7 +36,6 @@ WITHOUT = {
     "igammac": "as igamma",
     "igamma_grad_a": "the derivative of igamma",
     "complex": "part of Fourier transforms",
-    "bitcast": "moves nothing",
     "to_device": "one device is measured",
     "direction": "part of gradients",
     "recurrence": "a pass makes it of scans",

@@ -243,6 +243,48 @@ def test_keys_go_through_control_flow():
     assert best[1].item() >= 1.5
 
 
+#: Draws by attempts, whose number differs from element to element.
+ATTEMPTS = [
+    "gamma",
+    "gamma small",
+    "beta",
+    "poisson",
+    "poisson, many",
+    "binomial",
+    "binomial, many",
+]
+
+
+@pytest.mark.parametrize("name", ATTEMPTS)
+def test_attempts_of_an_element_do_not_depend_on_the_others(name):
+    draw, _ = EVERY[name]
+    whole = draw((3000,), key=key()).numpy()
+    np.testing.assert_array_equal(draw((7,), key=key()).numpy(), whole[:7])
+    np.testing.assert_array_equal(draw((300, 10), key=key()).numpy().reshape(-1), whole)
+    keys = random.split(key(), 5)
+    each = gr.vmap(lambda k: draw((40,), key=k))(keys).numpy()
+    np.testing.assert_array_equal(each, [draw((40,), key=k).numpy() for k in keys])
+
+
+def test_parameters_of_each_element():
+    # Means on both sides of the limit of rejection, one after the other.
+    means = np.tile([0.5, 9.99, 10.0, 300.0], 5000)
+    x = random.poisson(means, key=key()).numpy().reshape(-1, 4)
+    for i, mean in enumerate(means[:4]):
+        same = random.poisson(mean, (20_000,), key=key()).numpy().reshape(-1, 4)
+        np.testing.assert_array_equal(x[:, i], same[:, i])
+        assert abs(x[:, i].mean() - mean) < 5 * np.sqrt(mean / 5000)
+    n, p = np.tile([3, 400, 10**9], 4000), np.tile([0.2, 0.7, 1e-8], 4000)
+    x = random.binomial(n, p, key=key()).numpy().reshape(-1, 3)
+    for i in range(3):
+        spread = np.sqrt(n[i] * p[i] * (1 - p[i]) / 4000)
+        assert abs(x[:, i].mean() - n[i] * p[i]) < 5 * spread
+    a = np.tile([0.01, 1.0, 50.0], 4000)
+    x = random.gamma(a, key=key(), dtype=gr.float64).numpy().reshape(-1, 3)
+    for i in range(3):
+        assert stats.kstest(x[:, i], stats.gamma(a[i]).cdf).pvalue > 1e-3
+
+
 def test_new_keys_are_no_new_programs():
     # The seeds 0 and 1 are part of the structure, as all scalars 0 and 1 are.
     def both(seed):

@@ -23,6 +23,7 @@ mod control;
 mod copy;
 mod custom;
 mod cycle;
+mod draws;
 mod fold;
 mod fused;
 mod gemm;

@@ -8,7 +8,7 @@ use super::cast::{bf16_to_f32, compute, f16_to_f32, f32_to_bf16, f32_to_f16, is_
 use super::isa::{BlockFn, Isa, Loop, select};
 use crate::math::{self, wide};
 use girih_ir::ops::Cost;
-use girih_ir::{DType, OpCode, random, special};
+use girih_ir::{DType, OpCode, special};
 use std::marker::PhantomData;
 
 /// An op of one operand.
@@ -385,7 +385,6 @@ binary_ops! {
         a, b: f32 => special::igamma_grad_a(a as f64, b as f64) as f32;
         a, b: f64 => special::igamma_grad_a(a, b);
     }
-    Philox -> same { a, b: u64 => random::word(a, b); }
     ShiftLeft -> same {
         a, b: u8 u16 u32 u64 => if (b as u64) < bits(a) { a << b } else { 0 };
     }
@@ -531,7 +530,6 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
         C::Igamma => floats!(Map2 Igamma),
         C::Igammac => floats!(Map2 Igammac),
         C::IgammaGradA => floats!(Map2 IgammaGradA),
-        C::Philox => select::<Map2<Philox, u64>>(isa),
         C::Complex => return super::complex::op(code, dtype, isa),
         C::ShiftLeft => bits!(Map2 ShiftLeft),
         C::ShiftRight => integers!(Map2 ShiftRight),
@@ -545,7 +543,7 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
         C::Gt => numbers!(Map2 Gt),
         C::Ge => numbers!(Map2 Ge),
         C::Where => choose(compute(dtype).size(), isa),
-        _ => return None,
+        _ => return super::draws::op(code, isa),
     })
 }
 

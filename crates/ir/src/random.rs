@@ -1,6 +1,8 @@
 //! The counter-based random generator: Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel
 //! random numbers: as easy as 1, 2, 3", SC 2011). The op `philox` computes 64 bits from a key and a
-//! counter.
+//! counter; the ops of [`draws`] have such bits as the key of each element.
+
+pub mod draws;
 
 /// One block: ten rounds on a counter and a key.
 #[inline(always)]
@@ -12,33 +14,78 @@ pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
 /// The blocks are lanes of vectors, which is why their words are apart.
 #[inline(always)]
 pub fn philox_blocks<const N: usize>(mut words: [[u32; N]; 4], mut k: [u32; 2]) -> [[u32; N]; 4] {
-    const M: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
-    const W: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
     for _ in 0..10 {
-        let [c0, c1, c2, c3] = &mut words;
-        for i in 0..N {
-            let (a, b) = (M[0] as u64 * c0[i] as u64, M[1] as u64 * c2[i] as u64);
-            c0[i] = (b >> 32) as u32 ^ c1[i] ^ k[0];
-            c1[i] = b as u32;
-            c2[i] = (a >> 32) as u32 ^ c3[i] ^ k[1];
-            c3[i] = a as u32;
-        }
+        round(&mut words, |_| k);
         k = [k[0].wrapping_add(W[0]), k[1].wrapping_add(W[1])];
     }
     words
 }
 
-/// The third counter word of values drawn from a key. The random leaves use 0, 1 and 2, so that a
-/// key and a seed with equal bits share no block.
+/// What the two words of a key grow by from round to round.
+const W: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
+
+/// A round on the counters of `N` blocks, whose keys are `key`'s.
+#[inline(always)]
+fn round<const N: usize>(words: &mut [[u32; N]; 4], key: impl Fn(usize) -> [u32; 2]) {
+    const M: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
+    let [c0, c1, c2, c3] = words;
+    for i in 0..N {
+        let (a, b) = (M[0] as u64 * c0[i] as u64, M[1] as u64 * c2[i] as u64);
+        let k = key(i);
+        c0[i] = (b >> 32) as u32 ^ c1[i] ^ k[0];
+        c1[i] = b as u32;
+        c2[i] = (a >> 32) as u32 ^ c3[i] ^ k[1];
+        c3[i] = a as u32;
+    }
+}
+
+/// Blocks of `N` keys at a counter of each: the two halves of block `i` are entry `i` of the results.
+/// Plain loops, which are vectorised without optimisation across functions.
+#[inline(always)]
+fn halves<const N: usize>(keys: &[u64; N], counters: &[u64; N], stream: u32) -> [[u64; N]; 2] {
+    let mut words = [[0; N], [0; N], [stream; N], [0; N]];
+    let (mut k0, mut k1) = ([0; N], [0; N]);
+    for i in 0..N {
+        (words[0][i], words[1][i]) = (counters[i] as u32, (counters[i] >> 32) as u32);
+        (k0[i], k1[i]) = (keys[i] as u32, (keys[i] >> 32) as u32);
+    }
+    for _ in 0..10 {
+        round(&mut words, |i| [k0[i], k1[i]]);
+        for i in 0..N {
+            (k0[i], k1[i]) = (k0[i].wrapping_add(W[0]), k1[i].wrapping_add(W[1]));
+        }
+    }
+    let mut out = [[0; N]; 2];
+    for i in 0..N {
+        out[0][i] = (words[1][i] as u64) << 32 | words[0][i] as u64;
+        out[1][i] = (words[3][i] as u64) << 32 | words[2][i] as u64;
+    }
+    out
+}
+
+/// The third counter word of values drawn from a key. The random leaves use 0, 1 and 2, and draws of
+/// an element's own key 4, so that a key and a seed with equal bits share no block.
 const STREAM: u32 = 3;
 
 /// The 64 random bits of a key at a counter: the first two words of the block of the key
 /// `(key mod 2^32, key >> 32)` at the counter `(counter mod 2^32, counter >> 32, 3, 0)`.
 #[inline(always)]
 pub fn word(key: u64, counter: u64) -> u64 {
-    let counter = [counter as u32, (counter >> 32) as u32, STREAM, 0];
-    let [low, high, ..] = philox(counter, [key as u32, (key >> 32) as u32]);
-    (high as u64) << 32 | low as u64
+    let [[word], _] = halves(&[key], &[counter], STREAM);
+    word
+}
+
+/// The words of keys at counters, several at a time in vector registers.
+#[inline(always)]
+pub fn fill_words(out: &mut [u64], keys: &[u64], counters: &[u64]) {
+    const GROUP: usize = 16;
+    for start in (0..out.len()).step_by(GROUP) {
+        let (len, mut group) = (GROUP.min(out.len() - start), [[0; GROUP]; 2]);
+        group[0][..len].copy_from_slice(&keys[start..][..len]);
+        group[1][..len].copy_from_slice(&counters[start..][..len]);
+        let [words, _] = halves(&group[0], &group[1], STREAM);
+        out[start..][..len].copy_from_slice(&words[..len]);
+    }
 }
 
 #[cfg(test)]
@@ -58,6 +105,17 @@ mod tests {
             ),
         ] {
             assert_eq!(philox(c, k), want);
+        }
+    }
+
+    #[test]
+    fn words_of_many_keys_are_those_of_each() {
+        let keys: Vec<u64> = (0..37).map(|i| word(i, 5)).collect();
+        let counters: Vec<u64> = (0..37).map(|i| u64::MAX - i).collect();
+        let mut words = vec![0; 37];
+        fill_words(&mut words, &keys, &counters);
+        for ((&key, &counter), found) in keys.iter().zip(&counters).zip(words) {
+            assert_eq!(found, word(key, counter));
         }
     }
 

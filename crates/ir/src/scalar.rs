@@ -6,9 +6,11 @@
 //! [`crate::complex`].
 
 use crate::complex::{self, ComplexPart};
+use crate::random::draws;
 use crate::special;
 use crate::{DType, Element, Literal, Op, OpCode};
 use num_complex::Complex;
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 
 /// Applies an elementwise op to one element of each operand; the result has dtype `dtype`.
@@ -27,6 +29,11 @@ pub fn apply<E: Copy + Into<Element>>(op: &Op, dtype: DType, args: &[E]) -> Elem
         OpCode::IsFinite => return truth(a.as_f64().is_finite()).into(),
         OpCode::Signbit => return truth(a.as_f64().is_sign_negative()).into(),
         OpCode::Nextafter => return next_after(*a, *b).into(),
+        OpCode::GammaDraw | OpCode::LogGammaDraw | OpCode::PoissonDraw | OpCode::BinomialDraw => {
+            let words: SmallVec<[u64; 3]> = args.iter().map(|&x| x.into().bits).collect();
+            let bits = draws::draw(op.code, &words).unwrap_or_default();
+            return Literal { dtype, bits }.into();
+        }
         OpCode::Complex => {
             return Element::from_complex(dtype, Complex::new(a.as_f64(), b.as_f64()));
         }

@@ -41,8 +41,13 @@ pub fn binary(code: OpCode) -> Option<fn(f64, f64) -> f64> {
 }
 
 /// `c[0] + c[1] x + c[2] x^2 + ...`.
+#[inline(always)]
 fn poly(x: f64, c: &[f64]) -> f64 {
-    c.iter().rev().fold(0.0, |y, c| y * x + c)
+    let mut y = 0.0;
+    for c in c.iter().rev() {
+        y = y * x + c;
+    }
+    y
 }
 
 /// Logarithm of the gamma function's absolute value.

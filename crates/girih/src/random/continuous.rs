@@ -4,8 +4,8 @@
 
 use super::key::{Call, Draws, fold_in};
 use crate::ops::value_in;
-use crate::{Operand, Result, Tensor, custom_jvp, where_, while_loop};
-use girih_ir::{DType, Shape};
+use crate::{Operand, Result, Tensor, custom_jvp, where_};
+use girih_ir::{DType, OpCode, Shape};
 use std::f64::consts::{FRAC_1_SQRT_2, PI, SQRT_2};
 
 /// Uniform draws in `[low, high)`, also if `high - low` overflows; `low` if both are equal.
@@ -216,42 +216,6 @@ fn mills_ratio(x: &Tensor) -> Result<Tensor> {
     fraction.reciprocal()
 }
 
-/// Gamma draws of shape `a`, as a factor and the logarithm of another factor, which may be very
-/// small: rejection sampling by G. Marsaglia and W. W. Tsang, "A simple method for generating gamma
-/// variables", ACM Transactions on Mathematical Software 26, 2000. NaN unless `a` is positive.
-#[track_caller]
-fn gamma_parts(call: &Call, a: &Tensor) -> Result<(Tensor, Tensor)> {
-    let a = a.broadcast_to(call.shape.clone())?;
-    let (valid, small) = (a.gt(0.0)?.bitwise_and(&a.isfinite()?)?, a.lt(1.0)?);
-    // For a shape below one, multiply a draw for the shape plus one by a power of a uniform draw.
-    let more = where_(&small, &a.add(1.0)?, &a)?;
-    let d = where_(&valid, &more.sub(1.0 / 3.0)?, 1.0)?;
-    let c = d.mul(9.0)?.rsqrt()?;
-    let key = call.own_key()?;
-    let boost = call.with_key(fold_in(&key, -1)?).exponential(0)?.neg()?.div(&a)?;
-    let boost = where_(&small, &boost, 0.0)?;
-    let start = [
-        Tensor::zeros([], DType::U64)?,
-        valid.logical_not()?,
-        Tensor::ones(call.shape.clone(), call.wide)?,
-    ];
-    let step = |state: &[Tensor]| {
-        let [round, done, cube] = state else { unreachable!("three carries") };
-        let call = call.with_key(fold_in(&key, round)?);
-        let (x, u) = (call.gaussian(1)?, call.open(1)?);
-        let base = x.mul(&c)?.add(1.0)?;
-        let inside = base.gt(0.0)?;
-        let v = where_(&inside, &base.mul(&base)?.mul(&base)?, 1.0)?;
-        let bound = x.mul(&x)?.mul(0.5)?.add(&d.mul(&v.neg()?.add(1.0)?.add(&v.log()?)?)?)?;
-        let accepted = inside.bitwise_and(&u.log()?.lt(&bound)?)?;
-        let cube = where_(done, cube, &v)?;
-        Ok(vec![round.add(1)?, done.bitwise_or(&accepted)?, cube])
-    };
-    let go_on = |state: &[Tensor]| state[1].all(..)?.logical_not();
-    let cube = while_loop(go_on, step, &start)?.swap_remove(2);
-    Ok((where_(&valid, &d.mul(&cube)?, f64::NAN)?, boost))
-}
-
 /// Gamma draws of shape `a` and scale `scale`; NaN unless `a` is positive. Gradients flow to both.
 #[track_caller]
 pub fn gamma<'a>(
@@ -261,9 +225,10 @@ pub fn gamma<'a>(
 ) -> Result<Tensor> {
     let call = Call::real("gamma", draws, &[a.into(), scale.into()])?;
     let a = &call.parameters[0];
-    let (drawn, boost) = gamma_parts(&call, &a.stop_gradient()?)?;
-    let standard = drawn.mul(&boost.exp()?)?;
-    let log = drawn.log()?.add(&boost)?;
+    // The logarithm, of the same draws, is computed only for the slope.
+    let call = call.with_key(call.own_key()?);
+    let draws = |code| call.drawn(code, &[&a.stop_gradient()?])?.astype(call.wide);
+    let (standard, log) = (draws(OpCode::GammaDraw)?, draws(OpCode::LogGammaDraw)?);
     let slope = |a: &Tensor, drawn: &Tensor, log: &Tensor| {
         log_gamma_slope(a, log)?.astype(drawn.dtype())?.mul(drawn)
     };
@@ -274,8 +239,7 @@ pub fn gamma<'a>(
 /// Logarithms of gamma draws, which do not underflow for small shapes.
 #[track_caller]
 fn log_gamma(call: &Call, a: &Tensor) -> Result<Tensor> {
-    let (drawn, boost) = gamma_parts(call, &a.stop_gradient()?)?;
-    let log = drawn.log()?.add(&boost)?;
+    let log = call.drawn(OpCode::LogGammaDraw, &[&a.stop_gradient()?])?.astype(call.wide)?;
     let slope =
         |a: &Tensor, drawn: &Tensor, log: &Tensor| log_gamma_slope(a, log)?.astype(drawn.dtype());
     moving_with(a, &log, &log, slope)

@@ -3,7 +3,7 @@
 
 use crate::ops::value_in;
 use crate::{Error, Operand, Result, Tensor, where_};
-use girih_ir::{DType, OpCode, Shape};
+use girih_ir::{Attrs, DType, Op, OpCode, Shape};
 use std::f64::consts::TAU;
 
 /// The first counter for keys split from a key; smaller counters are for its draws.
@@ -310,6 +310,21 @@ impl Call {
         let turn = self.bits(2 * number + 1)?.shift_right(64 - digits)?.astype(self.wide)?;
         let angle = turn.mul(scale(digits) * TAU)?.cos()?;
         radius.log()?.mul(-2.0)?.sqrt()?.mul(&angle)
+    }
+
+    /// Draws of an op of [`girih_ir::random::draws`], in f64: each element has 64 bits of the call's
+    /// key as a key of its own, and makes its own attempts.
+    #[track_caller]
+    pub fn drawn(&self, code: OpCode, parameters: &[&Tensor]) -> Result<Tensor> {
+        let bits =
+            |x: &Tensor, dtype| Tensor::record(Op::new(OpCode::Bitcast, Attrs::DType(dtype)), &[x]);
+        let words = self.with_key(self.own_key()?).bits(0)?;
+        let mut operands = vec![words];
+        for parameter in parameters {
+            operands.push(bits(&parameter.astype(DType::F64)?, DType::U64)?);
+        }
+        let drawn = Tensor::record(code.into(), &operands.iter().collect::<Vec<_>>())?;
+        bits(&drawn, DType::F64)
     }
 
     /// Converts a result to the result's dtype.

@@ -523,6 +523,38 @@ pub static PHILOX: OpDef = OpDef {
         ),
     )))
 };
+/// A draw of [`crate::random::draws`], from an element's word and the bits of parameters in f64.
+const fn drawn(name: &'static str, doc: &'static str, python: &'static str) -> OpDef {
+    OpDef {
+        python: Python::Named(python),
+        samples: samples::draws,
+        ..exact(discrete(costs(Cost::Random, binary(name, doc, broadcast_words))))
+    }
+}
+/// The bits of a gamma draw.
+pub static GAMMA_DRAW: OpDef =
+    drawn("gamma_draw", "Gamma draws, from bits for each element and a shape.", "random.gamma");
+/// The bits of the logarithm of a gamma draw.
+pub static LOG_GAMMA_DRAW: OpDef = drawn(
+    "log_gamma_draw",
+    "Logarithms of gamma draws, from bits for each element and a shape.",
+    "random.dirichlet",
+);
+/// The bits of a Poisson draw.
+pub static POISSON_DRAW: OpDef = drawn(
+    "poisson_draw",
+    "Poisson draws, from bits for each element and a mean.",
+    "random.poisson",
+);
+/// The bits of a binomial draw.
+pub static BINOMIAL_DRAW: OpDef = OpDef {
+    arity: (3, 3),
+    ..drawn(
+        "binomial_draw",
+        "Binomial draws, from bits for each element, a number of trials and a probability.",
+        "random.binomial",
+    )
+};
 /// The complex number of a real and an imaginary part.
 pub static COMPLEX: OpDef = linear(
     Linearity::All,

@@ -124,6 +124,10 @@ registry! {
     Bitcast = elementwise::BITCAST,
     Where = elementwise::WHERE,
     Philox = elementwise::PHILOX,
+    GammaDraw = elementwise::GAMMA_DRAW,
+    LogGammaDraw = elementwise::LOG_GAMMA_DRAW,
+    PoissonDraw = elementwise::POISSON_DRAW,
+    BinomialDraw = elementwise::BINOMIAL_DRAW,
     // Reductions.
     ReduceSum = reduce::SUM,
     ReduceProd = reduce::PROD,

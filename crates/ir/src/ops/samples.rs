@@ -115,6 +115,22 @@ pub(super) fn elementwise(code: OpCode) -> Vec<Sample> {
     dtypes.into_iter().map(of_dtype).find(taken).unwrap_or_default()
 }
 
+/// Words, and parameters as bits: small and large ones.
+pub(super) fn draws(code: OpCode) -> Vec<Sample> {
+    let bits = |shape: &[usize], values: &[u64]| {
+        let element = |&bits: &u64| Element::from_bits(DType::U64, bits, 0);
+        Array::new(TensorSpec::new(shape, DType::U64), values.iter().map(element))
+    };
+    let of = |values: &[f64]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    let words: Vec<u64> = (0..6).map(|i| crate::random::word(7, i)).collect();
+    let mut parameters = vec![bits(&[2, 3], &words), bits(&[2, 1], &of(&[0.5, 40.0]))];
+    if code.def().arity.0 == 3 {
+        parameters[1] = bits(&[2, 1], &of(&[12.0, 300.0]));
+        parameters.push(bits(&[3], &of(&[0.1, 0.5, 0.9])));
+    }
+    vec![Sample::new(code, parameters)]
+}
+
 pub(super) fn cast(code: OpCode) -> Vec<Sample> {
     let x = spread(&[3], (-1.0, 1.0));
     let to = |dtype| Sample::new(Op::new(code, Attrs::DType(dtype)), [x.clone()]);

@@ -69,7 +69,8 @@ fn all() -> Vec<Helper> {
     all.extend(each(&FLOATS, &FLOAT_OPS));
     all.extend(complex::all());
     all.extend(INDICES.iter().chain(&RANDOM).map(fixed));
-    all.extend(EXTERNAL.map(external));
+    all.extend(EXTERNAL.map(|(name, count)| external(name, "double", count)));
+    all.extend(DRAWS.map(|(name, count)| external(name, "uint64_t", count)));
     all
 }
 
@@ -494,10 +495,15 @@ const EXTERNAL: [(&str, usize); 8] = [
     ("igamma_grad_a", 2),
 ];
 
-fn external((name, arguments): (&str, usize)) -> Helper {
-    let arguments = ["double x, double y", "double x"][2 - arguments];
-    let name = format!("girih_{name}");
+/// Draws from bits and the bits of parameters, with their numbers of arguments.
+const DRAWS: [(&str, usize); 4] =
+    [("gamma_draw", 2), ("log_gamma_draw", 2), ("poisson_draw", 2), ("binomial_draw", 3)];
+
+fn external(name: &str, value: &str, count: usize) -> Helper {
+    let arguments: Vec<String> =
+        ["x", "y", "z"][..count].iter().map(|name| format!("{value} {name}")).collect();
+    let (name, arguments) = (format!("girih_{name}"), arguments.join(", "));
     let text =
-        format!("/* Not in the C library; to be linked. */\nextern double {name}({arguments});");
+        format!("/* Not in the C library; to be linked. */\nextern {value} {name}({arguments});");
     Helper { name, text }
 }

@@ -15,6 +15,9 @@ pub(super) fn op(code: OpCode, args: &[&str], from: DType, to: DType) -> String 
         OpCode::Where => format!("{x} ? {y} : {}", args[2]),
         OpCode::Complex => format!("({}){{{x}, {y}}}", value(to)),
         OpCode::Philox => format!("philox_word({x}, {y})"),
+        OpCode::GammaDraw | OpCode::LogGammaDraw | OpCode::PoissonDraw | OpCode::BinomialDraw => {
+            format!("girih_{}({})", code.def().name, args.join(", "))
+        }
         OpCode::Nextafter if from != from.widened() => {
             format!("nextafter_{}({x}, {y})", from.short())
         }
