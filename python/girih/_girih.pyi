@@ -4701,6 +4701,8 @@ def kl_div(
     """
 def kron(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The Kronecker product: each element of x1 times a block x2."""
+def kth_value(x: _TensorLike, k: int, axis: int | Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The k-th smallest element along an axis, counted from 1, and its index; the axis stays."""
 def l1_loss(
     x: _TensorLike,
     target: _TensorLike,

@@ -306,8 +306,7 @@ def kthvalue(
     size = x.shape[axis]
     if not 1 <= k <= size:
         raise InvalidArgumentError(f"kthvalue: k is from 1 to {size}, got {k}")
-    index = _girih.argsort(x, axis)[part(axis, slice(k - 1, k))]
-    value = _girih.take_along_axis(x, index, axis)
+    value, index = _girih.kth_value(x, k, axis)
     if keepdims or keepdim:
         return KthValue(value, index)
     return KthValue(value.squeeze(axis), index.squeeze(axis))

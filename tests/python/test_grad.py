@@ -137,6 +137,7 @@ OPS = {
     "linalg.lu, wide": (lambda x: gr.linalg.lu(x).L @ gr.sin(gr.linalg.lu(x).U), [(2, 4)], ANY),
     "linalg.expm": (lambda x: gr.linalg.expm(x), [(3, 3)], ANY),
     "linalg.cond": (lambda x: gr.linalg.cond(x, 1), [(3, 3)], ANY),
+    "kthvalue": (lambda x: gr.kthvalue(x, 2).values, [(5,)], ANY),
     "quantile": (lambda x: gr.quantile(x, [0.2, 0.7]), [(5,)], ANY),
     "nanvar": (lambda x: gr.nanvar(gr.where(x > 1, gr.nan, x)), [(5,)], ANY),
     "cov": (lambda x: gr.cov(x, fweights=[1, 2, 1, 3]), [(2, 4)], ANY),

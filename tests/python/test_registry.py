@@ -54,7 +54,7 @@ CATEGORIES = {
         wrap_index check_label
     """,
     "OP_LIBRARY": """
-        sort topk searchsorted cumsum cumprod cummax cummin logcumsumexp recurrence cholesky
+        sort topk order_statistics searchsorted cumsum cumprod cummax cummin logcumsumexp recurrence cholesky
         solve solve_triangular inv det cofactors cofactor_slopes slogdet lu qr eigh eig svd pinv
         fft rfft irfft custom
     """,

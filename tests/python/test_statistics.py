@@ -108,6 +108,45 @@ def test_medians(shape, axis, dtype, nan):
     close(gr.asarray(x).median(), np.median(wide), RTOL[result])
 
 
+@pytest.mark.parametrize("size", [33, 1000, 40_000, 300_001])
+@pytest.mark.parametrize("kind", ["normal", "ties", "nan", "int32", "same"])
+def test_selected_elements_are_those_of_a_sort(kind, size):
+    rng = np.random.default_rng(size)
+    x = {
+        "normal": lambda: rng.normal(size=size).astype(np.float32),
+        "ties": lambda: rng.integers(-3, 3, size).astype(np.float64),
+        "nan": lambda: np.where(rng.random(size) < 0.1, np.nan, rng.normal(size=size)),
+        "int32": lambda: rng.integers(-(2**31), 2**31, size).astype(np.int32),
+        "same": lambda: np.full(size, 7.0, np.float32),
+    }[kind]()
+    order = np.argsort(x, kind="stable")
+    for k in (1, size // 3, size // 2 + 1, size):
+        value, index = gr.kthvalue(x, k)
+        np.testing.assert_array_equal(value, x[order[k - 1]])
+        assert index.item() == order[k - 1]
+    wide = x.astype(np.float64)
+    close(gr.median(x), np.median(wide), 1e-6)
+    close(gr.nanmedian(x), np.nanmedian(wide), 1e-6)
+    close(gr.quantile(x, [0.1, 0.9]), np.quantile(wide, [0.1, 0.9]), 1e-6)
+    rows = np.stack([x, x[::-1], np.roll(x, 5)])
+    for k in (1, size // 2):
+        value, index = gr.kthvalue(rows, k, keepdims=True)
+        want = np.argsort(rows, axis=1, kind="stable")[:, k - 1 : k]
+        np.testing.assert_array_equal(index, want)
+        np.testing.assert_array_equal(value, np.take_along_axis(rows, want, 1))
+    value, index = gr.kthvalue(rows.T, 2, axis=0)
+    np.testing.assert_array_equal(index, np.argsort(rows.T, axis=0, kind="stable")[1])
+
+
+def test_gradients_of_selected_elements():
+    x = np.array([[3.0, 1.0, 2.0], [5.0, 5.0, 4.0]])
+    slope = gr.grad(lambda x: (gr.kthvalue(x, 2).values * gr.asarray([2.0, 3.0])).sum())
+    np.testing.assert_array_equal(slope(gr.asarray(x)), [[0, 0, 2], [3, 0, 0]])
+    np.testing.assert_array_equal(gr.vmap(gr.median)(gr.asarray(x)), [2, 5])
+    each = gr.vmap(lambda row: gr.kthvalue(row, 1).indices)(gr.asarray(x))
+    np.testing.assert_array_equal(each, [1, 2])
+
+
 METHODS = ["linear", "lower", "higher", "midpoint", "nearest", "hazen", "weibull",
            "median_unbiased", "normal_unbiased", "interpolated_inverted_cdf",
            "inverted_cdf", "averaged_inverted_cdf", "closest_observation"]  # fmt: skip

@@ -151,6 +151,7 @@ const INTERNAL: &[&str] = &[
     "set_verify_shapes",
     "is_same",
     "is_traced",
+    "kth_value",
     "rebind",
     "returned_number",
     "TreeDef",

@@ -177,6 +177,22 @@ fn topk(
     Ok((PyTensor(values), PyTensor(indices)))
 }
 
+/// The k-th smallest element along an axis, counted from 1, and its index; the axis stays. Returns:
+/// tuple[Tensor, Tensor].
+#[pyfunction]
+fn kth_value(
+    py: Python<'_>,
+    x: TensorArg,
+    k: IntArg,
+    axis: IntArg,
+) -> PyResult<(PyTensor, PyTensor)> {
+    let _called = location::enter!(py);
+    let count = usize::try_from(k.0)
+        .map_err(|_| invalid(format!("kthvalue: k must not be negative, got {}", k.0)))?;
+    let (values, indices) = x.0.kthvalue(count, axis.0).py()?;
+    Ok((PyTensor(values), PyTensor(indices)))
+}
+
 /// Indices at which inserted values keep a sorted vector in order: before equal elements, or after
 /// them with side='right'. Dtype: int64.
 #[pyfunction]
@@ -227,6 +243,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     macro_rules! add {
         ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
     }
-    add! { cumulative_sum cumulative_prod topk searchsorted }
+    add! { cumulative_sum cumulative_prod topk kth_value searchsorted }
     Ok(())
 }

@@ -19,6 +19,10 @@ pub(super) fn routine(node: &Node, operands: &[&Array]) -> Result<Array> {
             let best = |row: Vec<Element>| sort(&row, result, flag)[..size as usize].to_vec();
             rows(operands[0]).map(best).collect()
         }
+        OpCode::OrderStatistics => rows(operands[0])
+            .zip(rows(operands[1]))
+            .map(|(row, places)| at_places(&sort(&row, result, false), &places))
+            .collect(),
         OpCode::SearchSorted => rows(operands[0])
             .zip(rows(operands[1]))
             .map(|(row, values)| values.iter().map(|&v| position(&row, v, flag)).collect())
@@ -97,6 +101,12 @@ fn sort(row: &[Element], result: u8, descending: bool) -> Vec<Element> {
         false => order(row[i], row[j]),
     });
     indices.into_iter().map(|i| if result == 0 { row[i] } else { int(i) }).collect()
+}
+
+/// The elements of a sorted row at places; places beyond the row count as its ends.
+fn at_places(sorted: &[Element], places: &[Element]) -> Vec<Element> {
+    let last = sorted.len() as i128 - 1;
+    places.iter().map(|place| sorted[place.as_int().clamp(0, last) as usize]).collect()
 }
 
 fn position(row: &[Element], value: Element, right: bool) -> Element {

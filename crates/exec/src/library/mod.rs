@@ -9,6 +9,7 @@ mod order;
 mod radix;
 mod scan;
 mod search;
+mod select;
 mod sort;
 #[cfg(test)]
 mod tests;
@@ -142,6 +143,7 @@ pub(crate) fn run(op: &Op, args: &mut Args<'_>) -> Result<(), ExecError> {
     match op.code {
         OpCode::Sort => real!(sort::sort),
         OpCode::TopK => real!(sort::best),
+        OpCode::OrderStatistics => real!(select::select),
         OpCode::SearchSorted => real!(search::search),
         OpCode::CumMax => real!(scan::running_max),
         OpCode::CumMin => real!(scan::running_min),
@@ -187,6 +189,7 @@ pub(crate) fn cost_ps(code: OpCode, dims: &[&[usize]]) -> usize {
         OpCode::Sort => 50_000 + numel.saturating_mul(8000),
         // Few elements are better than the worst of the best elements found so far.
         OpCode::TopK => 50_000 + numel.saturating_mul(500),
+        OpCode::OrderStatistics => 50_000 + numel.saturating_mul(3000),
         OpCode::SearchSorted => 20_000 + dims[1][0].saturating_mul(500 * log(numel)),
         OpCode::Fft | OpCode::Rfft | OpCode::Irfft => 5000 + numel.saturating_mul(400 * log(numel)),
         OpCode::LogCumSumExp => 20_000 + numel.saturating_mul(20_000),

@@ -4,7 +4,6 @@ use super::order::Ordered;
 use super::totals::Number;
 use super::{Args, Element, PART};
 use girih_linalg::Team;
-use std::cmp::Ordering;
 
 /// Whether the team is to stop; asked at every [`PART`]-th element but the first.
 #[inline(always)]
@@ -19,43 +18,55 @@ fn positions(n: usize, reverse: bool, team: &dyn Team) -> impl Iterator<Item = u
     all.map(move |i| if reverse { n - 1 - i } else { i })
 }
 
-fn extremum<T: Ordered>(args: &mut Args<'_>, loses: Ordering) {
+/// Running bests by a key, the last of equal ones: elements and positions.
+fn extremum<T: Ordered>(args: &mut Args<'_>, key: impl Fn(T) -> T::Key) {
     let (row, reverse, team) = (args.operand::<T>(0), args.flag, args.team);
-    let mut best: Option<usize> = None;
-    let next = |best: &mut Option<usize>, i: usize| {
-        let keeps = |b: usize| {
-            row[b].is_nan() && !row[i].is_nan() || !row[i].is_nan() && row[i].order(row[b]) == loses
-        };
-        let chosen = best.filter(|&b| keeps(b)).unwrap_or(i);
-        *best = Some(chosen);
-        chosen
-    };
-    if args.result::<T>(0).is_some() {
-        for i in positions(row.len(), reverse, team) {
-            let chosen = next(&mut best, i);
-            if let Some(out) = args.result::<T>(0) {
-                out[i] = row[chosen];
-            }
+    match args.two_results::<T, i64>() {
+        (Some(values), Some(places)) => running(row, &key, (reverse, team), |i, x, at| {
+            (values[i], places[i]) = (x, at as i64);
+        }),
+        (Some(values), None) => running(row, &key, (reverse, team), |i, x, _| values[i] = x),
+        (None, Some(places)) => {
+            running(row, &key, (reverse, team), |i, _, at| places[i] = at as i64)
         }
-        best = None;
+        (None, None) => {}
     }
-    if let Some(out) = args.result::<i64>(1) {
-        for i in positions(row.len(), reverse, team) {
-            out[i] = next(&mut best, i) as i64;
-        }
+}
+
+/// Calls `write` at each position with the best element so far and its position. A step has no branch
+/// that depends on the elements.
+#[inline(always)]
+fn running<T: Ordered>(
+    row: &[T],
+    key: &impl Fn(T) -> T::Key,
+    (reverse, team): (bool, &dyn Team),
+    mut write: impl FnMut(usize, T, usize),
+) {
+    let start = if reverse { row.len().saturating_sub(1) } else { 0 };
+    let Some(&first) = row.get(start) else { return };
+    let (mut best, mut value, mut chosen) = (key(first), first, start);
+    for i in positions(row.len(), reverse, team) {
+        let (x, next) = (row[i], key(row[i]));
+        let wins = next >= best;
+        best = if wins { next } else { best };
+        value = if wins { x } else { value };
+        chosen = if wins { i } else { chosen };
+        write(i, value, chosen);
     }
 }
 
 /// Running maxima and their positions: the last position of equal maxima, and the last NaN once
 /// there is a NaN.
 pub(super) fn running_max<T: Ordered>(args: &mut Args<'_>) {
-    extremum::<T>(args, Ordering::Less);
+    extremum::<T>(args, T::key);
 }
 
 /// Running minima and their positions: the last position of equal minima, and the last NaN once
 /// there is a NaN.
 pub(super) fn running_min<T: Ordered>(args: &mut Args<'_>) {
-    extremum::<T>(args, Ordering::Greater);
+    // NaN is last in both orders.
+    let nan = T::NAN.key();
+    extremum::<T>(args, move |x| if x.is_nan() { nan } else { !x.key() });
 }
 
 /// A linear recurrence: the previous result, times a factor, plus a summand is result 0; the

@@ -68,6 +68,38 @@ fn check_order<T: Ordered>(
     }
 }
 
+/// Elements and positions of places of the sorted row, each in a call of its own and both in one.
+fn check_places<T: Ordered>(
+    row: &[T],
+    data: for<'a> fn(&'a [T]) -> Data<'a>,
+    data_mut: for<'a> fn(&'a mut [T]) -> DataMut<'a>,
+) {
+    let Some(last) = row.len().checked_sub(1) else { return };
+    let bits = |x: T| (x.rank(), x.is_told());
+    let mut want: Vec<usize> = (0..row.len()).collect();
+    want.sort_by(|&i, &j| row[i].order(row[j]));
+    let places: Vec<i64> =
+        [last / 2, last, 0, last / 2, last.div_ceil(2), row.len() + 3].map(|at| at as i64).into();
+    let op = Op::new(OpCode::OrderStatistics, Attrs::routine(false));
+    for (team, needed) in
+        [(&Alone as &dyn Team, [true, true]), (&Two, [true, false]), (&Two, [false, true])]
+    {
+        let (mut elements, mut positions) = ([T::default(); 6], [0; 6]);
+        let results = smallvec![
+            needed[0].then_some(data_mut(&mut elements)),
+            needed[1].then_some(DataMut::I64(&mut positions))
+        ];
+        let operands =
+            smallvec![(data(row), smallvec![row.len()]), (Data::I64(&places), smallvec![6])];
+        run(&op, &mut Args { flag: false, batch: None, operands, results, team }).unwrap();
+        for (i, &place) in places.iter().enumerate() {
+            let at = want[(place as usize).min(last)];
+            assert!(!needed[0] || bits(elements[i]) == bits(row[at]), "{place} of {}", row.len());
+            assert!(!needed[1] || positions[i] as usize == at, "{place} of {}", row.len());
+        }
+    }
+}
+
 /// Searches in the sorted row.
 fn check_search<T: Ordered>(row: &[T], data: for<'a> fn(&'a [T]) -> Data<'a>) {
     let mut sorted = row.to_vec();
@@ -89,7 +121,7 @@ fn check_search<T: Ordered>(row: &[T], data: for<'a> fn(&'a [T]) -> Data<'a>) {
 }
 
 #[test]
-fn rows_of_every_dtype_length_and_distribution_are_sorted_and_searched() {
+fn rows_of_every_dtype_length_and_distribution_are_sorted_searched_and_selected_from() {
     let mut word = words();
     let special = [0.0, -0.0, f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.0, -1.0];
     // Lengths on both sides of those at which the algorithm changes.
@@ -99,6 +131,7 @@ fn rows_of_every_dtype_length_and_distribution_are_sorted_and_searched() {
                 let row: Vec<$ty> = (0..n).map($element).collect();
                 check_order(&row, |x| Data::$variant(x), |x| DataMut::$variant(x));
                 check_search(&row, |x| Data::$variant(x));
+                check_places(&row, |x| Data::$variant(x), |x| DataMut::$variant(x));
             })+};
         }
         check!(I32 i32: |_| word() as i32, |_| (word() % 1000) as i32 - 500, |_| -7, |i| i, |i| -i);

@@ -1,6 +1,6 @@
 //! Medians and quantiles by sorting, with NumPy's methods and their names.
 
-use super::ReducedAxes;
+use super::{ReducedAxes, concat};
 use crate::{Error, Result, Tensor, keepdims, where_};
 use girih_ir::ops::reduce::axis_set;
 use girih_ir::shape::normalize_axis;
@@ -139,6 +139,9 @@ fn placed(
     out.reshape(front.into_iter().chain(rest).collect::<Vec<_>>())
 }
 
+/// The greatest number of fractions whose elements are selected instead of sorted.
+const FEW: usize = 4;
+
 impl Tensor {
     #[track_caller]
     fn ranked(
@@ -167,8 +170,6 @@ impl Tensor {
         let out = if count == 0 {
             Tensor::full(f64::NAN, sizes(numel), dtype)?
         } else {
-            // NaN sorts last.
-            let sorted = x.sort(-1)?;
             let numbers = match skip {
                 true => x.isnan()?.logical_not()?.sum(keepdims(-1))?.astype(DType::F64)?,
                 false => Tensor::full(count as f64, [], DType::F64)?,
@@ -176,8 +177,16 @@ impl Tensor {
             let at = method.position(&fractions, &numbers.maximum(1.0)?)?;
             let below = at.floor()?;
             let index = |t: &Tensor| t.astype(DType::I64)?.broadcast_to(sizes(numel));
-            let low = sorted.take_along_axis(&index(&below)?, -1)?;
-            let high = sorted.take_along_axis(&index(&at.ceil()?)?, -1)?;
+            let (low, high) = (index(&below)?, index(&at.ceil()?)?);
+            // NaN is last in order. Many places are found faster by sorting.
+            let (low, high) = if numel <= FEW {
+                let both = concat(&[&low, &high], -1)?;
+                let (found, _) = x.at_places(&both)?;
+                (found.narrow(-1, 0, numel)?, found.narrow(-1, numel, numel)?)
+            } else {
+                let sorted = x.sort(-1)?;
+                (sorted.take_along_axis(&low, -1)?, sorted.take_along_axis(&high, -1)?)
+            };
             let part = at.sub(&below)?.astype(dtype)?;
             let between = interpolated(&low, &high, &part)?;
             let nowhere = match skip {

@@ -3,7 +3,7 @@
 
 use crate::{Error, Result, Tensor};
 use girih_ir::shape::normalize_axis;
-use girih_ir::{Attrs, Op, OpCode};
+use girih_ir::{Attrs, DType, Op, OpCode};
 
 impl Tensor {
     /// Applies a function of rows along an axis, by moving the axis to the end and back.
@@ -83,6 +83,41 @@ impl Tensor {
     #[track_caller]
     pub fn topk_smallest(&self, k: usize, axis: i64) -> Result<(Tensor, Tensor)> {
         self.best(k, axis, false)
+    }
+
+    /// The elements that an ascending sort of the last axis puts at places (i64 `[..., m]`), and their
+    /// indices, without sorting. Places beyond the axis count as its ends.
+    #[track_caller]
+    pub(super) fn at_places(&self, places: &Tensor) -> Result<(Tensor, Tensor)> {
+        let at = |result| {
+            let op = Op::new(OpCode::OrderStatistics, Attrs::routine(false)).with_result(result);
+            Tensor::record(op, &[self, places])
+        };
+        Ok((at(0)?, at(1)?))
+    }
+
+    /// The `k`-th smallest element along an axis, counted from 1, and its index (i64); the axis stays,
+    /// with size one. NaN is largest; equal elements keep their order.
+    ///
+    /// Errors: [`Error::InvalidArgument`] if there is no such element; an axis error.
+    #[track_caller]
+    pub fn kthvalue(&self, k: usize, axis: i64) -> Result<(Tensor, Tensor)> {
+        let at = normalize_axis("kthvalue", axis, self.rank())?;
+        let (shape, size) = (self.shape(), self.shape().dim(at));
+        if k == 0 || !size.at_least(k) {
+            let reason = format!("kthvalue: k is from 1 to {size}, got {k}");
+            return Err(Error::InvalidArgument(reason));
+        }
+        let place = k as i64 - 1;
+        if self.dtype().is_complex() {
+            let index = self.argsort(axis)?.narrow(axis, k - 1, 1)?;
+            return Ok((self.take_along_axis(&index, axis)?, index));
+        }
+        let one = shape.with_dim(at, 1);
+        let places = Tensor::full(place, one, DType::I64)?;
+        let (x, places) = (self.swapaxes(axis, -1)?, places.swapaxes(axis, -1)?);
+        let (value, index) = x.at_places(&places)?;
+        Ok((value.swapaxes(axis, -1)?, index.swapaxes(axis, -1)?))
     }
 
     #[track_caller]

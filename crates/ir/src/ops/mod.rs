@@ -162,6 +162,7 @@ registry! {
     // Library routines.
     Sort = sort::SORT,
     TopK = sort::TOPK,
+    OrderStatistics = sort::ORDER_STATISTICS,
     SearchSorted = sort::SEARCHSORTED,
     CumSum = cumulative::CUMSUM,
     CumProd = cumulative::CUMPROD,

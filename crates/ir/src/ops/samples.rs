@@ -350,6 +350,16 @@ pub(super) fn best(code: OpCode) -> Vec<Sample> {
     [(0, false, 2), (1, false, 2), (0, true, 4), (1, true, 4), (0, true, 1)].map(row).into()
 }
 
+/// Two places of each row, for both results.
+pub(super) fn places(code: OpCode) -> Vec<Sample> {
+    let places: Vec<f64> = (0..6).flat_map(|i| [(i % 4) as f64, 3.0 - (i % 2) as f64]).collect();
+    let row = |result| {
+        let op = Op::new(code, Attrs::routine(false)).with_result(result);
+        Sample::new(op, [cube(), integers(&[2, 3, 2], &places)])
+    };
+    [0, 1].map(row).into()
+}
+
 /// Factors, including a zero, and summands; both results, in both directions.
 pub(super) fn recurrences(code: OpCode) -> Vec<Sample> {
     let factors = Array::from_f64([2, 4], DType::F64, &[0.3, 1.5, 0.0, -2.0, 0.7, -0.4, 1.2, 2.0]);

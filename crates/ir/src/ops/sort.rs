@@ -65,23 +65,48 @@ fn searchsorted(call: OpCall<'_>) -> Result<TensorSpec> {
     let [sorted, values] = call.inputs else { unreachable!("arity is checked") };
     row_len(call, sorted)?;
     let len = row_len(call, values)?;
-    if !sorted.shape.with_dim(sorted.shape.rank() - 1, len).equals(&values.shape) {
-        return Err(Error::ShapeMismatch {
-            op: call.name(),
-            lhs: sorted.shape.clone(),
-            rhs: values.shape.clone(),
-            reason: "all axes but the last must be equal".into(),
-        });
-    }
+    batched_alike(call, sorted, values, len)?;
     Ok(TensorSpec { shape: values.shape.clone(), dtype: DType::I64 })
+}
+
+/// The elements at places: rows and places of the same batch.
+fn order_statistics(call: OpCall<'_>) -> Result<TensorSpec> {
+    ordered(call)?;
+    let (result, ..) = settings(call, 2)?;
+    let [row, places] = call.inputs else { unreachable!("arity is checked") };
+    require_dtype(call, places.dtype, places.dtype == DType::I64, "int64 for the places")?;
+    row_len(call, row)?;
+    let len = row_len(call, places)?;
+    batched_alike(call, row, places, len)?;
+    let dtype = if result == 0 { row.dtype } else { DType::I64 };
+    Ok(TensorSpec { shape: places.shape.clone(), dtype })
+}
+
+/// Fails unless all axes but the last are equal.
+fn batched_alike(call: OpCall<'_>, a: &TensorSpec, b: &TensorSpec, len: Dim) -> Result<()> {
+    match a.shape.rank() == b.shape.rank()
+        && a.shape.with_dim(a.shape.rank() - 1, len).equals(&b.shape)
+    {
+        true => Ok(()),
+        false => Err(Error::ShapeMismatch {
+            op: call.name(),
+            lhs: a.shape.clone(),
+            rhs: b.shape.clone(),
+            reason: "all axes but the last must be equal".into(),
+        }),
+    }
 }
 
 /// Scatters each element's cotangent to the element's original index.
 pub(super) fn unpick(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    only(unpicked(v)?)
+}
+
+fn unpicked(v: &mut Vjp<'_>) -> Result<NodeId> {
     let indices = v.b.emit(v.op.with_result(1), v.inputs)?;
     let axis = v.b.shape(v.inputs[0]).rank() - 1;
     let nodes = [v.inputs[0], indices, v.ct];
-    only(super::index::put_back(v.b, OpCode::ScatterAddAlongAxis, axis as u8, nodes)?)
+    super::index::put_back(v.b, OpCode::ScatterAddAlongAxis, axis as u8, nodes)
 }
 
 /// `sort(x)`: the sorted rows (result 0), and the original index of each element (result 1). The
@@ -108,6 +133,21 @@ pub static TOPK: OpDef = OpDef {
     infer: topk,
     derivative: Derivative::Rule(unpick),
     samples: samples::best,
+    ..OpDef::BLANK
+};
+
+/// `order_statistics(x, places)`: the elements that an ascending sort puts at the places of each row
+/// (result 0), and their original indices (result 1). Places beyond a row count as its ends.
+pub static ORDER_STATISTICS: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::searched_rows),
+    name: "order_statistics",
+    doc: "The elements at places of sorted rows: the elements, and where each was.",
+    class: Class::Library,
+    arity: (2, 2),
+    infer: order_statistics,
+    derivative: Derivative::Rule(|v| Ok([Some(unpicked(v)?), None].into_iter().collect())),
+    samples: samples::places,
+    python: Python::Named("kthvalue"),
     ..OpDef::BLANK
 };
 

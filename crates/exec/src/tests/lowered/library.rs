@@ -27,20 +27,24 @@ proptest! {
     ) {
         let (dtype, shape) = (if integers { DType::I64 } else { DType::F64 }, [data.len() / len, len]);
         let data = Array::from_f64(shape, dtype, &data[..shape[0] * len]);
-        let mut codes = vec![OpCode::Sort, OpCode::TopK, OpCode::SearchSorted, OpCode::CumMax, OpCode::CumMin,
-            OpCode::CumSum, OpCode::CumProd];
+        let mut codes = vec![OpCode::Sort, OpCode::TopK, OpCode::SearchSorted, OpCode::OrderStatistics,
+            OpCode::CumMax, OpCode::CumMin, OpCode::CumSum, OpCode::CumProd];
         if !integers {
             codes.push(OpCode::LogCumSumExp);
         }
         for code in codes {
-            let two = matches!(code, OpCode::Sort | OpCode::TopK | OpCode::CumMax | OpCode::CumMin);
+            let two = matches!(code, OpCode::Sort | OpCode::TopK | OpCode::OrderStatistics | OpCode::CumMax | OpCode::CumMin);
             let result = (two && after_the_first) as u8;
             let size = if code == OpCode::TopK { len.div_ceil(2) as u32 } else { 0 };
             let op = Op::new(code, Attrs::Library { result, flag, size });
             let g = graph(|b| {
                 let x = b.input(data.spec().clone());
                 let sorted = routine(b, OpCode::Sort, 0, x)?;
-                let operands = if code == OpCode::SearchSorted { vec![sorted, x] } else { vec![x] };
+                let operands = match code {
+                    OpCode::SearchSorted => vec![sorted, x],
+                    OpCode::OrderStatistics => vec![x, routine(b, OpCode::Sort, 1, x)?],
+                    _ => vec![x],
+                };
                 Ok(vec![b.emit(op.clone(), &operands)?])
             });
             let want = &evaluate(&g, std::slice::from_ref(&data)).unwrap()[0];
