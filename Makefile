@@ -103,11 +103,13 @@ rust-test: rust-check
 	$(TIMED) "Running random graphs in checked mode (seconds)" \
 		env GIRIH_CHECK=1 $(CARGO) test --quiet --workspace $(EXCLUDE) --test suite properties
 
-# The features are `asm` (of girih-cli by default, which enables that of girih and girih-cpu) and
-# `extension-module` of girih-python. rust-check has all of them, this row none.
+# The features are `asm` (of girih-cli by default, which enables that of girih and girih-cpu), and
+# `extension-module` and `mock` of girih-python, which enables that of girih. rust-check has all of
+# them, this row none; tests of girih have `mock`, so its library is checked alone.
 features:
 	$(TIMED) "Checking the Rust code without default features (about half a minute)" \
 		$(CARGO) clippy --quiet --workspace --all-targets --no-default-features -- -D warnings
+	@$(CARGO) clippy --quiet -p girih --lib --no-default-features -- -D warnings
 
 deny:
 	$(TIMED) "Checking licences, sources and advisories of dependencies (about a minute the first time)" \

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates between a graph and its kernels.
-const SOURCES: [&str; 8] = ["linalg", "ir", "reference", "opt", "kernel", "exec", "runtime", "cpu"];
+const SOURCES: [&str; 9] =
+    ["linalg", "ir", "reference", "opt", "kernel", "exec", "runtime", "compile", "cpu"];
 
 fn main() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

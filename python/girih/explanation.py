@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _girih
 from .checks import explain_public
+from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from .tree import PyTree
@@ -22,7 +23,7 @@ class Explanation:
 
     __slots__ = ("_c", "_data", "_json", "_text")
 
-    def __init__(self, text: str, json: str, c: str) -> None:
+    def __init__(self, text: str, json: str, c: str | None) -> None:
         self._text = text
         self._json = json
         self._c = c
@@ -47,7 +48,15 @@ class Explanation:
 
     def to_c(self) -> str:
         """The kernels as one C11 file, with a function for each kernel and a function ``program``
-        that calls them in order. Library routines and functions of custom ops are ``extern``."""
+        that calls them in order. Library routines and functions of custom ops are ``extern``.
+
+        Raises: InvalidArgumentError for tensors of a device whose kernels are not written as C.
+        """
+        if self._c is None:
+            raise InvalidArgumentError(
+                "to_c: this device has kernels of its own, which are not written as C; explain "
+                'the same function with tensors on "cpu"'
+            )
         return self._c
 
     def to_dict(self) -> dict[str, Any]:

@@ -91,13 +91,14 @@ LAYERS = {
     "kernel": {"ir", "opt"},
     "exec": {"ir", "kernel", "linalg", "reference"},
     "runtime": {"ir", "opt", "dist"},
+    "compile": {"ir", "opt", "dist", "kernel", "runtime"},
     "mock": {"ir", "runtime"},
     "conformance": {"ir", "mock", "reference", "runtime"},
-    "cpu": {"ir", "kernel", "exec", "linalg", "opt", "runtime"},
+    "cpu": {"ir", "kernel", "compile", "exec", "linalg", "opt", "runtime"},
     "csl": set(),
     "fabric": {"csl"},
-    "wse": {"ir", "opt", "dist", "runtime", "csl", "fabric"},
-    "cuda": {"ir", "opt", "kernel", "runtime"},
+    "wse": {"ir", "opt", "kernel", "compile", "dist", "runtime", "csl", "fabric"},
+    "cuda": {"ir", "opt", "kernel", "compile", "runtime"},
     "cli": {"girih"},
     "python": {"girih", "cli"},
 }
@@ -119,6 +120,27 @@ def test_layers_depend_one_way():
             assert not ours & {"cli", "python"}
         else:
             assert ours <= LAYERS[layer], f"{layer} must not know {ours - LAYERS[layer]}"
+
+
+def test_the_facade_names_the_host_in_one_module():
+    naming = [
+        path.relative_to(ROOT).as_posix()
+        for path in sorted((ROOT / "crates/girih/src").rglob("*.rs"))
+        if re.search(r"\bgirih_cpu::", path.read_text())
+    ]
+    assert naming == ["crates/girih/src/devices/cpu.rs"]
+    manifest = (ROOT / "crates/girih/Cargo.toml").read_text()
+    production = manifest.partition("[dependencies]\n")[2].partition("\n[")[0]
+    assert "girih-mock = { workspace = true, optional = true }" in production
+
+
+def test_the_host_is_the_target_of_its_own_code_generator_only():
+    """Other crates take a target; tests may take the host's."""
+    for path in sorted((ROOT / "crates").glob("*/src/**/*.rs")):
+        name = path.relative_to(ROOT / "crates").as_posix()
+        code = path.read_text().partition("#[cfg(test)]")[0]
+        is_test = "/tests" in name or name.startswith("cpu/") or name == "kernel/src/target.rs"
+        assert is_test or "Target::CPU" not in code.replace("DecompositionTarget::CPU", ""), name
 
 
 # For modules of the runtime, from the device up: the names that they must not use. Streams lower

@@ -128,7 +128,13 @@ pub fn explain(path: &Path, asm: bool, c: bool) -> Result<Answer> {
     let mut json: Value =
         json.map_err(|e| girih::Error::InvalidArgument(format!("internal error: {e}")))?;
     if c {
-        let text = explanation.to_c();
+        let Some(text) = explanation.to_c() else {
+            return Err(girih::Error::InvalidArgument(
+                "explain --c: this device has kernels of its own, which are not written as C; set \
+                 GIRIH_DEVICE=cpu"
+                    .into(),
+            ));
+        };
         json["c"] = text.as_str().into();
         return Ok(Answer { text, json });
     }

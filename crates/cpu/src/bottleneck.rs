@@ -6,6 +6,7 @@ use crate::kernel::LoadedKernel;
 use crate::memory::PageTable;
 use girih_exec::tuning::Machine;
 use girih_kernel::{Access, Block, BufferId, BufferKind, Core, Inst, Kernel, Program, Val};
+use girih_runtime::Bottleneck;
 use std::cell::LazyCell;
 
 /// Bytes of a cache line.
@@ -27,7 +28,7 @@ const PAGE: usize = 4 << 10;
 
 /// A reason why a kernel is slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+enum Cause {
     /// It uses one element of each cache line that it reads.
     StridedRead {
         /// The buffer that it reads.
@@ -63,7 +64,7 @@ pub enum Cause {
 
 impl Cause {
     /// The cause in one word, for tools.
-    pub fn code(self) -> &'static str {
+    fn code(self) -> &'static str {
         match self {
             Cause::StridedRead { .. } => "strided_read",
             Cause::ScatteredRead { .. } => "scattered_read",
@@ -76,7 +77,7 @@ impl Cause {
     }
 
     /// The cause as a sentence, with what would help.
-    pub fn sentence(self) -> String {
+    fn sentence(self) -> String {
         let name = |buffer: BufferId| format!("b{}", buffer.0);
         match self {
             Cause::StridedRead { buffer, stride_bytes } => format!(
@@ -113,23 +114,12 @@ impl Cause {
     }
 }
 
-/// A slow kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bottleneck {
-    /// The kernel's position in the program; the kernels of a loop count as the loop.
-    pub kernel: usize,
-    /// Why it is slow.
-    pub cause: Cause,
-    /// The time that the cause takes, in nanoseconds of one thread.
-    pub lost_ns: u64,
-}
-
 /// The bottlenecks of a program's kernels, the worst first: the causes that take at least a tenth of
 /// the estimated time of the program. `addresses` are those of the arguments' memory, where they are
 /// known.
 pub(crate) fn bottlenecks(
     program: &Program,
-    loaded: &[LoadedKernel],
+    loaded: &[&LoadedKernel],
     addresses: &[Option<usize>],
     threads: usize,
     machine: &Machine,
@@ -141,7 +131,7 @@ pub(crate) fn bottlenecks(
     }
     found.small_pages(program, addresses);
     let mut found = found.found;
-    let needed: u64 = loaded.iter().map(LoadedKernel::cost_ns).fold(0, u64::saturating_add);
+    let needed: u64 = loaded.iter().map(|kernel| kernel.cost_ns()).fold(0, u64::saturating_add);
     let lost: u64 = found.iter().map(|b| b.lost_ns).fold(0, u64::saturating_add);
     found.retain(|b| b.lost_ns.saturating_mul(10) >= needed.saturating_add(lost));
     found.sort_by_key(|b| std::cmp::Reverse(b.lost_ns));
@@ -163,7 +153,12 @@ impl Found<'_> {
     fn add(&mut self, cause: Cause, lost_ns: usize) {
         let lost_ns = lost_ns.saturating_mul(self.runs) as u64;
         if lost_ns > 0 {
-            self.found.push(Bottleneck { kernel: self.at, cause, lost_ns });
+            self.found.push(Bottleneck {
+                kernel: self.at,
+                code: cause.code(),
+                sentence: cause.sentence(),
+                lost_ns,
+            });
         }
     }
 

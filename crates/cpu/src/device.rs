@@ -5,9 +5,9 @@ use crate::affinity::available;
 use crate::memory::{Memory, affordable, default_size, free_addresses};
 use crate::pool::{chunk_counts_of_thread, watched};
 use crate::prepacked::{LaunchWeights, PrepackedBytes};
-use crate::{LoadedKernel, Pool};
+use crate::{HostProgram, Pool};
 use girih_exec::tuning::tuning;
-use girih_exec::{Bindings, Bounds, ExecError};
+use girih_exec::{Bindings, ExecError};
 use girih_runtime::{
     Allocator, Binary, Buffer, ChunkCounts, Device, DeviceId, Error, Launch, LoadedProgram, Place,
     Properties, Result, Runs, Value,
@@ -22,14 +22,6 @@ pub struct HostDevice {
     /// The memory that the allocator's addresses point into.
     memory: Arc<Memory>,
     prepacked: PrepackedBytes,
-}
-
-/// A kernel as the host's back end compiles it; loading does not change it.
-pub(crate) struct HostProgram {
-    pub name: String,
-    pub kernel: LoadedKernel,
-    /// In checked mode, the bounds of the program's buffers.
-    pub bounds: Option<Arc<[Bounds]>>,
 }
 
 /// The environment variable that limits the device's memory.
@@ -326,6 +318,8 @@ impl Device for HostDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LoadedKernel;
+    use girih_exec::Bounds;
     use girih_ir::{DType, TensorSpec};
     use girih_runtime::plan::PlannedBuffer;
     use girih_runtime::{

@@ -6,17 +6,7 @@ pub fn disassemble(code: &[u8]) -> String {
     #[cfg(all(target_arch = "x86_64", any(feature = "asm", test)))]
     return x86::disassemble(code).iter().map(|(_, line)| format!("{line}\n")).collect();
     #[cfg(not(all(target_arch = "x86_64", any(feature = "asm", test))))]
-    return bytes(code);
-}
-
-/// Lines of 16 bytes in hexadecimal, each after its offset.
-#[cfg(not(all(target_arch = "x86_64", any(feature = "asm", test))))]
-fn bytes(code: &[u8]) -> String {
-    let line = |(i, bytes): (usize, &[u8])| {
-        let bytes: String = bytes.iter().map(|b| format!(" {b:02x}")).collect();
-        format!("{:>4x}{bytes}\n", 16 * i)
-    };
-    code.chunks(16).enumerate().map(line).collect()
+    return girih_runtime::report::hexadecimal(code);
 }
 
 #[cfg(all(target_arch = "x86_64", any(feature = "asm", test)))]

@@ -10,13 +10,13 @@
 
 mod graphs;
 
-use crate::backend::compile_explained;
-use crate::device::HostProgram;
+use crate::HostBackend;
+use crate::codegen::HostProgram;
 use crate::disassembly::disassemble;
 use crate::jit::as_if;
 use girih_exec::Isa;
 use girih_ir::Graph;
-use girih_runtime::CompileOptions;
+use girih_runtime::{Backend, CompileOptions};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::fmt::{Display, Write};
@@ -96,16 +96,17 @@ fn describe(graph: &Graph, functions: &mut Functions) -> String {
     let mut before = String::new();
     for (name, isa, extensions) in MACHINES {
         GEMMS.take();
-        let compiled =
-            as_if(isa, extensions, || compile_explained(graph, CompileOptions::default()));
-        let (plan, explanation) = match compiled {
+        let compiled = as_if(isa, extensions, || {
+            HostBackend::default().compile_listed(graph, CompileOptions::default())
+        });
+        let (plan, listing) = match compiled {
             Ok(compiled) => compiled,
             Err(error) => {
                 indent(out, 0, format!("error: {error}"));
                 return std::mem::take(out);
             }
         };
-        let mut shared = format!("{}{}{plan}", explanation.optimized, explanation.kernels);
+        let mut shared = format!("{}{}{plan}", listing.optimized, listing.program.text());
         for (result, argument) in &plan.donations {
             shared += &format!("buffer {result} may overwrite argument {argument}\n");
         }

@@ -1,6 +1,7 @@
 //! The host: Girih's embedded default device and the back end that compiles for it.
 //!
-//! [`HostBackend`] compiles a closed graph to a plan of kernels; [`HostDevice`] runs the plan.
+//! [`HostBackend`] compiles a closed graph to a plan of kernels: the pipeline of `girih-compile`
+//! with [`HostCodeGen`], which compiles single kernels. [`HostDevice`] runs the plan.
 //! [`LoadedKernel`] is one kernel that is ready to run. Maps, reductions and scatters run in the
 //! portable executor, with generated code for chains of loops. GEMMs of f32, halves and integers of
 //! up to 32 bits run in generated micro-kernels on machines with AVX2 or AVX-512; other GEMMs of
@@ -10,19 +11,17 @@
 //! either.
 
 mod affinity;
-mod artifact;
-mod backend;
 mod bottleneck;
 mod cache_directory;
 mod calibration;
 mod checked;
+mod codegen;
 mod compiler;
 mod device;
 mod dims;
 mod disassembly;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod dump;
-mod explain;
 mod file;
 #[cfg(target_arch = "x86_64")]
 mod gemm;
@@ -39,13 +38,10 @@ mod prepacked;
 mod threads;
 mod wait;
 
-pub use backend::{Explanation, HostBackend, compile_explained, explain};
-pub use bottleneck::{Bottleneck, Cause};
 pub use cache_directory::CacheState;
 pub use calibration::Calibration;
+pub use codegen::{HostCodeGen, HostProgram};
 pub use device::HostDevice;
-pub use disassembly::disassemble;
-pub use explain::{Anatomy, anatomy};
 pub use file::MappedFile;
 pub use kernel::LoadedKernel;
 pub use pool::{InvalidThreads, Pool};
@@ -56,6 +52,9 @@ use girih_runtime::env::flag;
 use girih_runtime::{Error, PlanExecutor, Result};
 use girih_sync::OnceLock;
 use std::sync::Arc;
+
+/// The back end that compiles for the host.
+pub type HostBackend = girih_compile::Pipeline<HostCodeGen>;
 
 /// An executor on the host device.
 ///
@@ -69,12 +68,12 @@ pub fn executor() -> Result<PlanExecutor> {
 /// Errors: as [`executor`].
 pub fn executor_of(number: usize) -> Result<PlanExecutor> {
     check_environment()?;
-    let disk = cache_directory::open(&HostBackend)?;
+    let disk = cache_directory::open(&HostBackend::default())?;
     let device = HostDevice::numbered(number)?;
     if number == 0 {
         device.touch_later();
     }
-    Ok(PlanExecutor::new(Arc::new(device), Arc::new(HostBackend), disk))
+    Ok(PlanExecutor::new(Arc::new(device), Arc::new(HostBackend::default()), disk))
 }
 
 /// Fails for invalid environment variables of this crate. Computes the tuning parameters, which may

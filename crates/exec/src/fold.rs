@@ -21,7 +21,7 @@ use num_complex::Complex;
 use std::marker::PhantomData;
 
 /// The number of lanes in the fold of a block.
-pub(crate) const LANES: usize = girih_kernel::Target::CPU.reduction.lanes;
+pub(crate) const LANES: usize = crate::REDUCTION.lanes;
 
 /// The loops of one reduction on one compute type.
 #[derive(Clone, Copy)]

@@ -63,13 +63,17 @@ pub use stop::{Stopped, stoppable};
 
 use crate::tuning::tuning;
 use girih_kernel::place::copied;
+use girih_kernel::target::ReductionOrder;
 use girih_kernel::{BufferId, Core, Kernel};
 use girih_linalg::{Alone, Team};
 use short::Short;
 use thiserror::Error;
 
+/// The order in which the loops reduce.
+pub const REDUCTION: ReductionOrder = ReductionOrder { block: 512, lanes: 32 };
+
 /// The number of points per block, which is also the number of elements in a block of a reduction.
-pub const BLOCK: usize = girih_kernel::Target::CPU.reduction.block;
+pub const BLOCK: usize = REDUCTION.block;
 
 /// The size of the largest element, in bytes.
 const MAX_SIZE: usize = 16;

@@ -358,7 +358,8 @@ fn place_locals(definition: &RowwiseCore, rows: usize) -> (Vec<Local>, usize) {
             Buffer { dtype: DType::U8, numel, kind: BufferKind::Computed };
     }
     let program = Program { buffers, kernels: definition.parts.clone(), outputs: Vec::new() };
-    let placed = place::place(&program, &girih_kernel::Target::CPU, |BufferId(_)| false);
+    let limits = place::PlacementLimits::INSIDE_KERNELS;
+    let placed = place::place(&program, limits, |BufferId(_)| false);
     let local = |l: &girih_kernel::Local| Local {
         buffer: l.buffer.0 as usize,
         row_bytes: l.row_bytes,

@@ -1,6 +1,7 @@
 //! The devices of the process: the list of devices, the current device of a scope, and memory
 //! statistics.
 
+pub(crate) mod cpu;
 mod registry;
 mod transfer;
 

@@ -11,11 +11,11 @@ mod text;
 
 use crate::eval::{cut_out, executor, executor_of};
 use crate::{Result, Tensor};
-use girih_cpu::{Anatomy, Bottleneck, LoadedKernel};
-use girih_ir::{Graph, NodeId};
-use girih_kernel::{Kernel, Program, Refused, Traffic};
-use girih_runtime::{Argument, CompileOptions, Device, DeviceId, Lookup, Placement, Step};
+use girih_ir::{Graph, NodeId, Traffic};
+use girih_runtime::report::{KernelReport, MemoryPlan, ProgramText, RefusedFusion, Stage};
+use girih_runtime::{Argument, Bottleneck, CompileOptions, Device, DeviceId, Lookup, Step};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// The explanation of a graph. `Display` prints all of it, except the graphs between the first and
 /// the last pass.
@@ -26,7 +26,7 @@ pub struct Explanation {
     /// The line that recorded each node, `file:line`, if known.
     pub lines: Vec<Option<String>>,
     /// The input graph, and the graph after each pass that changed it.
-    pub stages: Vec<StageInfo>,
+    pub stages: Vec<Stage>,
     /// The number of rounds over the passes; the last round changed nothing.
     pub iterations: usize,
     /// The graph after the passes. Kernels and refusals refer to its nodes.
@@ -39,7 +39,7 @@ pub struct Explanation {
     pub refusals: Vec<RefusalInfo>,
     /// The causes that take at least a tenth of the program's time on the host, by estimate; the
     /// worst cause first.
-    pub bottlenecks: Vec<BottleneckInfo>,
+    pub bottlenecks: Vec<Bottleneck>,
     /// The operations in the order of submission to the stream.
     pub operations: Vec<OperationInfo>,
     /// The memory plan.
@@ -49,29 +49,17 @@ pub struct Explanation {
     /// Whether the text and the JSON (`assembly`) contain the kernels' machine code. Initially
     /// false.
     pub asm: bool,
-    /// The kernels, as a program of the kernel IR.
-    program: Program,
+    /// The kernels, as text.
+    program: Arc<dyn ProgramText>,
 }
 
 impl Explanation {
     /// The kernels as a translation unit of C11, with a function for each kernel and a function
     /// `program` that calls them. Library routines and the functions of custom ops are `extern`.
-    pub fn to_c(&self) -> String {
-        girih_kernel::c::print(&self.program)
+    /// `None` for programs of a device whose kernels are not those of the kernel IR.
+    pub fn to_c(&self) -> Option<String> {
+        self.program.to_c()
     }
-}
-
-/// The graph after a pass.
-#[derive(Clone, Debug)]
-pub struct StageInfo {
-    /// The pass; `"input"` for the input graph.
-    pub pass: String,
-    /// The round of the fixed-point iteration, from 0.
-    pub iteration: usize,
-    /// The number of nodes of the graph.
-    pub num_nodes: usize,
-    /// The graph, as text.
-    pub text: String,
 }
 
 /// A kernel.
@@ -89,13 +77,15 @@ pub struct KernelInfo {
     pub text: String,
     /// The machine code generated for the kernel, by function; empty if precompiled loops run.
     pub code: Vec<Vec<u8>>,
+    /// Writes the machine code as text.
+    disassemble: fn(&[u8]) -> String,
 }
 
 impl KernelInfo {
     /// The kernel's machine code as text, by function: instructions with the feature `asm`, else
     /// bytes.
     pub fn assembly(&self) -> Vec<String> {
-        self.code.iter().map(|code| girih_cpu::disassemble(code)).collect()
+        self.code.iter().map(|code| (self.disassemble)(code)).collect()
     }
 }
 
@@ -127,19 +117,6 @@ pub struct RefusalInfo {
     pub line: Option<String>,
 }
 
-/// An estimated cause of a slow kernel.
-#[derive(Clone, Debug)]
-pub struct BottleneckInfo {
-    /// The kernel; for kernels in a loop, the loop.
-    pub kernel: usize,
-    /// The cause as a code of one word.
-    pub code: &'static str,
-    /// The cause as a sentence, with a suggested remedy.
-    pub sentence: String,
-    /// The time that the cause takes, in nanoseconds of one thread.
-    pub lost_ns: u64,
-}
-
 /// An operation of the plan.
 #[derive(Clone, Debug)]
 pub struct OperationInfo {
@@ -147,40 +124,6 @@ pub struct OperationInfo {
     pub name: String,
     /// The primitives of the operation, in order: `copy to device (n bytes)`, `launch`.
     pub steps: Vec<String>,
-}
-
-/// The memory plan of a program.
-#[derive(Clone, Debug, Default)]
-pub struct MemoryPlan {
-    /// All buffers of the program.
-    pub buffers: Vec<BufferInfo>,
-    /// The total bytes of the arguments that are read.
-    pub argument_bytes: usize,
-    /// The total bytes of the results.
-    pub output_bytes: usize,
-    /// The bytes of the block that holds all temporaries.
-    pub temporary_bytes: usize,
-    /// The total bytes that the temporaries would need without reuse of memory.
-    pub unshared_temporary_bytes: usize,
-    /// The peak memory of a run in bytes: arguments, results and temporaries.
-    pub peak_bytes: usize,
-}
-
-/// A buffer.
-#[derive(Clone, Debug)]
-pub struct BufferInfo {
-    /// The dtype and number of elements, such as `f32[1024]`.
-    pub contents: String,
-    /// The size in bytes.
-    pub size_bytes: usize,
-    /// The origin of the buffer's memory.
-    pub placement: Placement,
-    /// The first kernel that writes the buffer; `None` for arguments.
-    pub written_by: Option<usize>,
-    /// The last kernel that reads the buffer.
-    pub last_read_by: Option<usize>,
-    /// The earlier temporaries whose memory the buffer reuses.
-    pub reuses: Vec<usize>,
 }
 
 /// Explains what the evaluation of some tensors would do.
@@ -226,33 +169,28 @@ fn explained(
     options: CompileOptions,
 ) -> Result<Explanation> {
     let cache = executor.lookup(&graph, options);
-    let anatomy = girih_cpu::anatomy(&graph, options)?;
+    let report = executor.explain(&graph, options, &addresses)?;
     let arguments = graph.arguments().count();
-    let context = Context { graph: &graph, optimized: &anatomy.optimized, lines: &lines };
+    let optimized = report.listing.optimized;
+    let context = Context { graph: &graph, optimized: &optimized, lines: &lines };
     Ok(Explanation {
-        stages: anatomy.stages.iter().map(stage).collect(),
-        iterations: anatomy.iterations,
+        kernels: report.kernels.into_iter().map(|k| kernel(k, &context)).collect(),
+        refusals: report.refusals.iter().map(|r| context.refusal(r)).collect(),
+        stages: report.stages,
+        iterations: report.iterations,
         unused_arguments: (0..arguments)
-            .filter(|position| !anatomy.live_arguments.contains(position))
+            .filter(|position| !report.live_arguments.contains(position))
             .collect(),
-        kernels: kernels(&anatomy, &context),
-        refusals: anatomy.lowered.refusals.iter().map(|r| context.refusal(r)).collect(),
-        bottlenecks: anatomy.bottlenecks(&addresses)?.into_iter().map(bottleneck).collect(),
-        operations: operations(&anatomy),
-        memory: memory(&anatomy),
+        bottlenecks: report.bottlenecks,
+        operations: report.plan.operations.iter().map(operation).collect(),
+        memory: report.memory,
         cache,
         asm: false,
-        program: anatomy.lowered.program,
-        optimized: anatomy.optimized,
+        program: report.listing.program,
+        optimized,
         graph,
         lines,
     })
-}
-
-fn stage(stage: &girih_opt::Stage) -> StageInfo {
-    let num_nodes = stage.text.lines().filter(|line| line.contains(" = ")).count();
-    let (pass, iteration, text) = (stage.pass.clone(), stage.iteration, stage.text.clone());
-    StageInfo { pass, iteration, num_nodes, text }
 }
 
 /// Maps nodes of the optimised graph to recorded nodes.
@@ -273,102 +211,34 @@ impl Context<'_> {
         }
     }
 
-    fn refusal(&self, refused: &Refused) -> RefusalInfo {
+    fn refusal(&self, refused: &RefusedFusion) -> RefusalInfo {
         let name = |id: NodeId| format!("{id} {}", self.optimized.node(id).op.name());
         let user = refused.consumer.map_or("the result".to_string(), name);
-        let sentence = refused.reason.sentence().replace("{value}", &name(refused.node));
+        let sentence = refused.sentence.replace("{value}", &name(refused.value));
         RefusalInfo {
-            value: refused.node,
+            value: refused.value,
             user: refused.consumer,
-            code: refused.reason.code(),
+            code: refused.code,
             sentence: sentence.replace("{user}", &user),
-            line: self.op(refused.node).line,
+            line: self.op(refused.value).line,
         }
     }
 }
 
-fn bottleneck(found: Bottleneck) -> BottleneckInfo {
-    let Bottleneck { kernel, cause, lost_ns } = found;
-    BottleneckInfo { kernel, code: cause.code(), sentence: cause.sentence(), lost_ns }
-}
-
-fn kernels(anatomy: &Anatomy, context: &Context<'_>) -> Vec<KernelInfo> {
-    let program = &anatomy.lowered.program;
-    let info = |((kernel, nodes), loaded): ((&Kernel, &Vec<NodeId>), &LoadedKernel)| {
-        let ops: Vec<OpInfo> = nodes.iter().map(|&node| context.op(node)).collect();
-        let mut lines: Vec<String> = Vec::new();
-        for line in ops.iter().filter_map(|op| op.line.as_ref()) {
-            if !lines.contains(line) {
-                lines.push(line.clone());
-            }
+fn kernel(report: KernelReport, context: &Context<'_>) -> KernelInfo {
+    let ops: Vec<OpInfo> = report.nodes.iter().map(|&node| context.op(node)).collect();
+    let mut lines: Vec<String> = Vec::new();
+    for line in ops.iter().filter_map(|op| op.line.as_ref()) {
+        if !lines.contains(line) {
+            lines.push(line.clone());
         }
-        KernelInfo {
-            name: kernel.name.clone(),
-            ops,
-            traffic: kernel.traffic(&program.buffers),
-            lines,
-            text: kernel.to_string(),
-            code: loaded.code(),
-        }
-    };
-    program.kernels.iter().zip(&anatomy.lowered.nodes).zip(&anatomy.loaded).map(info).collect()
+    }
+    let KernelReport { name, traffic, text, code, disassemble, .. } = report;
+    KernelInfo { name, ops, traffic, lines, text, code, disassemble }
 }
 
-fn operations(anatomy: &Anatomy) -> Vec<OperationInfo> {
-    let info = |op: &girih_runtime::Operation| OperationInfo {
-        name: op.name.clone(),
-        steps: op
-            .steps
-            .iter()
-            .map(Step::to_string)
-            .chain(op.compute.map(|_| "launch".into()))
-            .collect(),
-    };
-    anatomy.plan.operations.iter().map(info).collect()
-}
-
-fn memory(anatomy: &Anatomy) -> MemoryPlan {
-    let (program, plan) = (&anatomy.lowered.program, &anatomy.plan);
-    let mut buffers: Vec<BufferInfo> = Vec::with_capacity(plan.buffers.len());
-    for (i, (buffer, planned)) in program.buffers.iter().zip(&plan.buffers).enumerate() {
-        let mut kernels = program.kernels.iter();
-        let written_by = kernels.position(|k| k.writes().any(|b| b.0 as usize == i));
-        let last_read_by =
-            program.kernels.iter().rposition(|k| k.reads().any(|b| b.0 as usize == i));
-        let (placement, size_bytes) = (planned.placement, planned.size_bytes);
-        let reuses = match placement {
-            Placement::Temporary(at) => {
-                let shares = |b: &BufferInfo| match b.placement {
-                    Placement::Temporary(other) => {
-                        other < at + size_bytes && at < other + b.size_bytes
-                    }
-                    _ => false,
-                };
-                (0..i).filter(|&earlier| shares(&buffers[earlier])).collect()
-            }
-            _ => Vec::new(),
-        };
-        let contents = format!("{}[{}]", buffer.dtype.short(), buffer.numel);
-        buffers.push(BufferInfo {
-            contents,
-            size_bytes,
-            placement,
-            written_by,
-            last_read_by,
-            reuses,
-        });
-    }
-    let sum = |of: fn(Placement) -> bool| {
-        buffers.iter().filter(|b| of(b.placement)).map(|b| b.size_bytes).sum::<usize>()
-    };
-    let argument_bytes = sum(|p| matches!(p, Placement::Argument(_)));
-    let output_bytes = sum(|p| p == Placement::Output);
-    MemoryPlan {
-        argument_bytes,
-        output_bytes,
-        temporary_bytes: plan.temporary_bytes,
-        unshared_temporary_bytes: sum(|p| matches!(p, Placement::Temporary(_))),
-        peak_bytes: argument_bytes + output_bytes + plan.temporary_bytes,
-        buffers,
-    }
+fn operation(operation: &girih_runtime::Operation) -> OperationInfo {
+    let steps = operation.steps.iter().map(Step::to_string);
+    let launch = operation.compute.map(|_| "launch".into());
+    OperationInfo { name: operation.name.clone(), steps: steps.chain(launch).collect() }
 }

@@ -78,6 +78,10 @@ pub use control::{
 };
 pub use cut::{graph_of, graph_text};
 pub use data::{Data, Element};
+pub use devices::cpu::{
+    CacheState, Calibration, cache_on_disk, calibration, instruction_set, num_threads,
+    set_num_threads,
+};
 pub use devices::{
     Device, DeviceInfo, DeviceScope, devices, memory_stats, register_device, shares_host_memory,
     warm_up,
@@ -94,7 +98,6 @@ pub use girih_runtime as runtime;
 // The element types of complex tensors, and of complex operands.
 pub use num_complex::{Complex32, Complex64};
 
-pub use girih_cpu::{CacheState, Calibration};
 pub use girih_ir::{DType, Dim, Literal, Shape, TensorSpec};
 pub use girih_runtime::CompileOptions;
 pub use girih_runtime::trace::{Span, SpanKind};
@@ -115,9 +118,8 @@ pub use ops::{
 };
 pub use precision::autocast;
 pub use program::{
-    CompilationInfo, Stats, cache_on_disk, cache_stats, calibration, clear_cache, compile_graph,
-    compile_unoptimized, instruction_set, num_threads, options, options_with, options_without,
-    pass_names, reset_peak_memory, set_num_threads, set_options,
+    CompilationInfo, Stats, cache_stats, clear_cache, compile_graph, compile_unoptimized, options,
+    options_with, options_without, pass_names, reset_peak_memory, set_options,
 };
 pub use stream::{Event, Stream, StreamScope, synchronize};
 pub use tape::{Hook, no_grad, take_roots};

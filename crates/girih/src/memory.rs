@@ -11,6 +11,6 @@ pub(crate) const LARGE: usize = 1 << 16;
 pub(crate) fn let_go(nodes: usize) {
     if nodes >= LARGE {
         context::sweep();
-        girih_cpu::give_back_memory();
+        crate::devices::cpu::give_back_memory();
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::eval::{cut_out, executor, executor_of};
 use crate::{Context, Device, Error, Executor, Result, Tensor};
-use girih_cpu::{CacheState, Calibration};
 use girih_ir::Graph;
 use girih_kernel::FusionOptions;
 use girih_opt::{OptOptions, PassFlag};
@@ -83,34 +82,20 @@ fn compiled(
     let cut = cut_out(executor, targets, keep)?;
     let executor = executor.runtime();
     let start = Instant::now();
-    // The host's back end explains during the compilation. Other back ends do not, so the graph is
-    // optimised again for the explanation.
-    let mut explained = None;
-    let program = match executor.device().properties().host_memory {
-        true => executor.plan_by(&cut.graph, options, |graph| {
-            let (plan, explanation) = girih_cpu::compile_explained(graph, options)?;
-            explained = Some(explanation);
-            Ok(plan)
-        })?,
-        false => executor.plan(&cut.graph, options)?,
-    };
+    let (program, listing) = executor.listed_plan(&cut.graph, options)?;
     let compile_time = start.elapsed();
     executor.check_memory(&program.plan).map_err(|error| {
         let at = cut.suspects(&error);
         Error::evaluation(error, at)
     })?;
-    let explained = match explained {
-        Some(explained) => explained,
-        None => girih_cpu::explain(&cut.graph, options)?,
-    };
     Ok(CompilationInfo {
         compile_time,
         num_nodes: cut.graph.len(),
-        num_nodes_optimized: if optimize { explained.optimized.len() } else { cut.graph.len() },
+        num_nodes_optimized: if optimize { listing.optimized.len() } else { cut.graph.len() },
         num_kernels: program.plan.launches(),
         graph: cut.graph,
-        optimized: explained.optimized,
-        kernels: explained.kernels,
+        kernels: listing.program.text(),
+        optimized: listing.optimized,
     })
 }
 
@@ -174,13 +159,6 @@ pub fn cache_stats() -> Result<Stats> {
     Ok(Stats::of(&*executor()?))
 }
 
-/// The disk cache of compiled programs of this process, or the reason why there is none.
-///
-/// Errors: [`crate::Error::Evaluation`] for invalid environment variables.
-pub fn cache_on_disk() -> Result<CacheState> {
-    Ok(CacheState::of_process(&girih_cpu::HostBackend)?)
-}
-
 /// Clears the cache of compiled programs.
 pub fn clear_cache() -> Result<()> {
     executor()?.clear_cache();
@@ -194,38 +172,6 @@ pub fn reset_peak_memory(device: Option<Device>) -> Result<()> {
     let device = device.unwrap_or_else(|| Context::current().device());
     device.executor()?.runtime().device().allocator().reset_peak();
     Ok(())
-}
-
-/// The number of threads that kernels may use, including the calling thread.
-///
-/// Errors: [`crate::Error::Evaluation`] for invalid environment variables.
-pub fn num_threads() -> Result<usize> {
-    Ok(girih_cpu::num_threads()?)
-}
-
-/// The instruction set of kernels: `baseline`, `avx2` or `avx512`.
-pub fn instruction_set() -> &'static str {
-    girih_cpu::instruction_set()
-}
-
-/// The machine's cache sizes and thread latencies, and the tuning parameters computed from them.
-///
-/// Errors: as [`num_threads`].
-pub fn calibration() -> Result<Calibration> {
-    Ok(girih_cpu::calibration()?)
-}
-
-/// Sets the number of threads that kernels may use, including the calling thread. Results do not
-/// depend on the number of threads.
-///
-/// Errors: [`crate::Error::InvalidArgument`] unless the number is 1 to 1024.
-pub fn set_num_threads(threads: usize) -> Result<()> {
-    if !(1..=1024).contains(&threads) {
-        return Err(crate::Error::InvalidArgument(format!(
-            "set_num_threads: expected 1 to 1024 threads, the calling one included, got {threads}"
-        )));
-    }
-    Ok(girih_cpu::set_num_threads(threads)?)
 }
 
 /// The current options without the named passes and kinds of fusion (`dead_code`, `simplify`,

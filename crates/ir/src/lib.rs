@@ -35,6 +35,7 @@ pub mod special;
 pub mod svg;
 pub mod testing;
 pub mod text;
+mod traffic;
 
 pub use array::Array;
 pub use builder::GraphBuilder;
@@ -49,3 +50,4 @@ pub use index_map::{IndexMap, Iteration};
 pub use ops::target::DecompositionTarget;
 pub use ops::{Attrs, AxisSet, Class, Op, OpCode, OpDef, Real};
 pub use shape::{MAX_RANK, Shape, TensorSpec};
+pub use traffic::Traffic;

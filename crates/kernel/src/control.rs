@@ -7,9 +7,8 @@
 //! and read it from there. A carry that the body updates in part has a single buffer: iterations
 //! write only these parts.
 
-use crate::Target;
 use crate::ir::{BufferId, BufferKind, Program};
-use crate::place::{ALIGNMENT, place, updates};
+use crate::place::{PlacementLimits, place, updates};
 use girih_ir::{DType, Literal};
 use serde::{Deserialize, Serialize};
 
@@ -216,7 +215,7 @@ impl Control {
         let mut bytes = programs.iter().map(|p| p.bytes).max().unwrap_or(0);
         let mut take = |size: usize| {
             let offset = bytes;
-            bytes += size.next_multiple_of(ALIGNMENT);
+            bytes += size.next_multiple_of(PlacementLimits::INSIDE_KERNELS.alignment);
             offset
         };
         let mut slots = Vec::with_capacity(self.carries);
@@ -280,8 +279,8 @@ impl Table {
                 _ => copies.push((i, *output)),
             }
         }
-        // The host runs branches and loops, whatever the target of the other kernels is.
-        let placed = place(program, &Target::CPU, |id| owner[id.0 as usize].is_some());
+        let limits = PlacementLimits::INSIDE_KERNELS;
+        let placed = place(program, limits, |id| owner[id.0 as usize].is_some());
         let bound = |(i, buffer): (usize, &crate::ir::Buffer)| match (buffer.kind, owner[i]) {
             (BufferKind::Argument(a), _) => Bound::Operand(a),
             (_, Some(result)) => Bound::Result(result),

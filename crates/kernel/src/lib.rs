@@ -20,7 +20,6 @@ pub mod verify;
 
 pub use control::Control;
 pub use custom::KernelTemplate;
-pub use estimate::Traffic;
 pub use fuse::{Explained, FusionOptions, LowerError, Refusal, Refused, lower, lower_explained};
 pub use ir::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, GemmDims, Inst, Item, Kernel,

@@ -4,13 +4,27 @@
 //! lowest interval that is free for its lifetime (first fit in order of birth). This module also
 //! decides buffer donation: which results may take the memory of which arguments.
 
-use crate::Target;
 use crate::ir::{Access, BufferId, BufferKind, Core, Inst, Kernel, Program};
 use crate::verify::reads_by_row;
 use std::collections::BTreeMap;
 
-/// The alignment of temporaries in bytes, which is the alignment of the runtime's allocator.
-pub const ALIGNMENT: usize = 128;
+/// How temporaries are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacementLimits {
+    /// The alignment of temporaries in bytes: a power of two, at most that of the block.
+    pub alignment: usize,
+    /// The size in bytes from which on a result is placed over a dead operand of its kernel. A
+    /// kernel writes a result directly to its place only if the place is not an operand, so a
+    /// smaller result gets memory of its own.
+    pub min_overwriting_bytes: usize,
+}
+
+impl PlacementLimits {
+    /// The limits inside a kernel: the workspaces of branches and loops and the locals of kernels
+    /// over rows. They are part of the meaning of a kernel, whatever the target is.
+    pub const INSIDE_KERNELS: PlacementLimits =
+        PlacementLimits { alignment: 128, min_overwriting_bytes: 64 << 10 };
+}
 
 /// Whether a kernel may write a result to the memory of an operand that is dead after the kernel:
 /// every point reads only the element that it overwrites.
@@ -139,7 +153,11 @@ pub struct Placed {
 
 /// Places the computed buffers of a program, except those that are `elsewhere`. Outputs among them
 /// live to the end.
-pub fn place(program: &Program, target: &Target, elsewhere: impl Fn(BufferId) -> bool) -> Placed {
+pub fn place(
+    program: &Program,
+    limits: PlacementLimits,
+    elsewhere: impl Fn(BufferId) -> bool,
+) -> Placed {
     let count = program.buffers.len();
     let mut last_use = vec![None; count];
     for (at, kernel) in program.kernels.iter().enumerate() {
@@ -159,12 +177,12 @@ pub fn place(program: &Program, target: &Target, elsewhere: impl Fn(BufferId) ->
             if elsewhere(id) {
                 continue;
             }
-            let size = program.buffers[i].size_bytes().next_multiple_of(ALIGNMENT);
+            let size = program.buffers[i].size_bytes().next_multiple_of(limits.alignment);
             let bytes = |b: BufferId| program.buffers[b.0 as usize].size_bytes();
             // An operand that dies here and whose memory is not reused yet.
             let overwritten = kernel.reads().find(|&operand| {
                 let place = offsets[operand.0 as usize].map(|offset| (offset, size));
-                bytes(id) >= target.min_overwriting_bytes
+                bytes(id) >= limits.min_overwriting_bytes
                     && bytes(operand) == bytes(id)
                     && place.is_some_and(|place| dying[at].contains(&place))
                     && may_overwrite(kernel, operand, id)
@@ -363,7 +381,7 @@ mod tests {
                 }
                 Ok(vec![b.matmul(t, t)?])
             });
-            let placed = place(&program, &Target::CPU, |b| program.outputs.contains(&b));
+            let placed = place(&program, Target::CPU.placement, |b| program.outputs.contains(&b));
             placed.bytes / (4 * n * n)
         };
         assert_eq!(chain(256), 1, "one matrix, and its sums");

@@ -11,8 +11,10 @@
 //! No target chooses the order in which a scatter combines its updates: it is the row-major order of
 //! the space, as [`crate::Core::Scatter`] says.
 
+use crate::place::PlacementLimits;
 use girih_ir::ops::Cost;
-use girih_ir::{DType, DecompositionTarget, OpCode};
+use girih_ir::{Class, DType, DecompositionTarget, Graph, NodeId, Op, OpCode};
+use std::fmt;
 
 /// The properties of a processor that lowering depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +35,14 @@ pub struct Target {
     pub prologue: PrologueLimits,
     /// The conditions under which independent kernels become one kernel.
     pub horizontal: HorizontalLimits,
-    /// The size in bytes from which on a result is placed over a dead operand of its kernel. A
-    /// kernel writes a result directly to its place only if the place is not an operand, so a
-    /// smaller result gets memory of its own.
-    pub min_overwriting_bytes: usize,
+    /// How temporaries are placed.
+    pub placement: PlacementLimits,
+    /// The dtypes of values that kernels compute.
+    pub dtypes: DTypes,
+    /// The contractions and library routines that kernels compute.
+    pub routines: Routines,
+    /// What runs branches and loops.
+    pub control_flow: ControlFlow,
     /// The size in bytes from which on a padded result is filled around the operand only.
     pub min_border_bytes: usize,
 }
@@ -130,14 +136,92 @@ pub struct RecomputeLimits {
     pub broadcast_ratio: usize,
 }
 
+/// A set of dtypes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DTypes(u32);
+
+impl DTypes {
+    /// All dtypes.
+    pub const ALL: DTypes = DTypes::of(&DType::ALL);
+
+    /// The set of some dtypes.
+    pub const fn of(dtypes: &[DType]) -> DTypes {
+        let (mut bits, mut i) = (0, 0);
+        while i < dtypes.len() {
+            bits |= 1 << dtypes[i] as u32;
+            i += 1;
+        }
+        DTypes(bits)
+    }
+
+    /// Whether the dtype is in the set.
+    pub const fn contains(self, dtype: DType) -> bool {
+        self.0 >> dtype as u32 & 1 != 0
+    }
+}
+
+/// Contractions (GEMM, convolution) and ops of class library (sort, FFT, factorisations, functions
+/// of the host).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Routines {
+    /// All of them.
+    All,
+    /// These ops.
+    Only(&'static [OpCode]),
+}
+
+impl Routines {
+    /// Whether an op is not a routine of these classes, or one of the set.
+    fn computes(self, op: &Op) -> bool {
+        let routine = matches!(op.class(), Class::Contraction | Class::Library);
+        match self {
+            Routines::All => true,
+            Routines::Only(codes) => !routine || codes.contains(&op.code),
+        }
+    }
+}
+
+/// What runs branches and loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlFlow {
+    /// Kernels of the processor.
+    Kernels,
+    /// The host, between launches: `HostControlFlow` of the runtime wraps the back end.
+    Host,
+}
+
+/// A property that a graph needs and the target lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lacking {
+    /// Values of a dtype.
+    DType(DType),
+    /// A contraction or a library routine.
+    Routine,
+    /// Branches and loops in kernels.
+    ControlFlow,
+}
+
+impl fmt::Display for Lacking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lacking::DType(dtype) => write!(f, "kernels with {dtype}; cast to another dtype"),
+            Lacking::Routine => f.write_str("this routine; move its operands to another device"),
+            Lacking::ControlFlow => {
+                f.write_str("branches and loops in kernels; the host runs them")
+            }
+        }
+    }
+}
+
 /// Limits of row-wise fusion. A part of a kernel over rows is a map, a reduction or a GEMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowLimits {
     /// The highest number of parts.
     pub max_parts: usize,
-    /// The highest number of elements of a row: the limit of local memory. Intermediate rows stay
-    /// in the cache of one core.
+    /// The highest number of elements of a row. Intermediate rows stay in the cache of one core.
     pub max_row: usize,
+    /// The size of the memory beside a core in bytes, for the intermediate rows of a kernel.
+    pub local_memory_bytes: usize,
     /// The number of rows from which on all threads have work.
     pub min_rows: usize,
     /// The highest number of elements for which there may be fewer rows: one thread computes them
@@ -198,6 +282,26 @@ impl Target {
         self.cost(code) >= self.recompute.expensive
     }
 
+    /// The first node of a graph for which the target lacks something, in regions too. The ops of
+    /// the graph are primitives.
+    pub(crate) fn lacking(&self, graph: &Graph) -> Option<(NodeId, Lacking)> {
+        let universal = self.dtypes == DTypes::ALL
+            && self.routines == Routines::All
+            && self.control_flow == ControlFlow::Kernels;
+        if universal {
+            return None;
+        }
+        graph.nodes().find_map(|(id, node)| {
+            let lacking = match node.op.class() {
+                _ if !self.dtypes.contains(node.spec.dtype) => Lacking::DType(node.spec.dtype),
+                Class::Control if self.control_flow == ControlFlow::Host => Lacking::ControlFlow,
+                _ if !self.routines.computes(&node.op) => Lacking::Routine,
+                _ => return None,
+            };
+            Some((id, lacking))
+        })
+    }
+
     /// Processors with caches and vector registers: x86-64 and AArch64. The numbers were measured
     /// on x86-64 with AVX-512 and 2 MB of L2 cache for each core.
     pub const CPU: Target = Target {
@@ -238,6 +342,8 @@ impl Target {
         rows: RowLimits {
             max_parts: 16,
             max_row: 1 << 16,
+            // Caches evict rows, they do not fail; `max_row` and `max_parts` keep the rows in L2.
+            local_memory_bytes: usize::MAX,
             min_rows: 16,
             max_elements_of_few_rows: 1 << 15,
             wide_ratio: 2,
@@ -266,7 +372,10 @@ impl Target {
             max_small: 1 << 12,
             max_small_total: 1 << 15,
         },
-        min_overwriting_bytes: 64 << 10,
+        placement: PlacementLimits::INSIDE_KERNELS,
+        dtypes: DTypes::ALL,
+        routines: Routines::All,
+        control_flow: ControlFlow::Kernels,
         min_border_bytes: 64 << 10,
     };
 }
@@ -337,6 +446,44 @@ mod tests {
             lower(&graph, FusionOptions::ALL, &target).unwrap().kernels.len()
         };
         assert_eq!((kernels(100), kernels(99)), (1, 2));
+    }
+
+    #[test]
+    fn rows_that_do_not_fit_the_local_memory_stay_kernels_of_their_own() {
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([100, 100], DType::F32));
+        let sums = b.sum(x, girih_ir::AxisSet::one(1), true).unwrap();
+        let y = b.sub(x, sums).unwrap();
+        let graph = b.finish([y]);
+        let lowered = |local_memory_bytes| {
+            let rows = RowLimits { local_memory_bytes, ..Target::CPU.rows };
+            let target = Target { rows, ..Target::CPU };
+            lower(&graph, FusionOptions::ALL, &target).unwrap().kernels.len()
+        };
+        // A sum and a row of the result.
+        assert_eq!((lowered(4 + 400), lowered(4 + 399)), (1, 2));
+    }
+
+    #[test]
+    fn a_graph_that_needs_what_the_target_lacks_is_refused() {
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([4, 4], DType::F64));
+        let y = b.matmul(x, x).unwrap();
+        let y = b.cast(y, DType::F32).unwrap();
+        let graph = b.finish([y]);
+        let refused = |target: &Target| lower(&graph, FusionOptions::ALL, target).unwrap_err();
+        let dtypes = DTypes::of(&[DType::F16, DType::F32]);
+        let error = refused(&Target { dtypes, ..Target::CPU });
+        assert!(matches!(error, LowerError::Unsupported { op: "input", .. }), "{error}");
+        assert!(error.to_string().contains("float64"), "{error}");
+        let routines = Routines::Only(&[OpCode::Conv, OpCode::Sort]);
+        let error = refused(&Target { routines, ..Target::CPU });
+        assert!(matches!(error, LowerError::Unsupported { op: "matmul", .. }), "{error}");
+        let routines = Routines::Only(&[OpCode::Matmul]);
+        let narrow = Target { routines, ..Target::CPU };
+        assert!(lower(&graph, FusionOptions::ALL, &narrow).is_ok());
+        assert!(DType::ALL.iter().all(|&dtype| DTypes::ALL.contains(dtype)));
+        assert!(!dtypes.contains(DType::F64) && dtypes.contains(DType::F16));
     }
 
     #[test]

@@ -29,7 +29,7 @@ fn host() -> Arc<HostDevice> {
 fn mock(config: MockConfig) -> (Arc<MockAccelerator>, Rig) {
     let device = MockAccelerator::new(host(), config).expect("memory can be reserved");
     let made = device.clone();
-    let backend = MockBackend::new(Arc::new(HostBackend), false);
+    let backend = MockBackend::new(Arc::new(HostBackend::default()), false);
     (device, Subject::new(backend, move || made.clone()).rig())
 }
 
@@ -100,7 +100,7 @@ fn streaming() {
 /// The number of small calls per second from `threads` threads, each with its own stream and data.
 fn calls(threads: usize) -> f64 {
     const CALLS: usize = 20_000;
-    let rig = Subject::new(HostBackend, host).rig();
+    let rig = Subject::new(HostBackend::default(), host).rig();
     let graph = elementwise(OpCode::Neg, 16);
     let plan = rig.executor.plan(&graph, CompileOptions::default()).unwrap();
     let replay = Replay::of(&rig.executor, || Ok(plan)).unwrap();

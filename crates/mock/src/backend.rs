@@ -4,8 +4,8 @@
 use girih_ir::Graph;
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::{
-    Backend, Binary, Buffer, CompileOptions, ExecutionPlan, HANDLE_BYTES, LoadedProgram, Operation,
-    OptimizedGraph, Placement, Result, Step, allocator,
+    Backend, Binary, Buffer, CompileOptions, CompileReport, ExecutionPlan, HANDLE_BYTES, Listing,
+    LoadedProgram, Operation, OptimizedGraph, Placement, Result, Step, allocator,
 };
 use std::sync::Arc;
 
@@ -121,6 +121,25 @@ fn correct(plan: &mut ExecutionPlan) {
 impl Backend for MockBackend {
     fn compile(&self, graph: &Graph, options: CompileOptions) -> Result<ExecutionPlan> {
         Ok(self.adapt(self.inside.compile(graph, options)?))
+    }
+
+    fn compile_listed(
+        &self,
+        graph: &Graph,
+        options: CompileOptions,
+    ) -> Result<(ExecutionPlan, Listing)> {
+        let (plan, listing) = self.inside.compile_listed(graph, options)?;
+        Ok((self.adapt(plan), listing))
+    }
+
+    fn explain(
+        &self,
+        graph: &Graph,
+        options: CompileOptions,
+        addresses: &[Option<usize>],
+    ) -> Result<CompileReport> {
+        let report = self.inside.explain(graph, options, addresses)?;
+        Ok(CompileReport { plan: self.adapt(report.plan), ..report })
     }
 
     fn optimize(&self, graph: &Graph, options: CompileOptions) -> Result<OptimizedGraph> {

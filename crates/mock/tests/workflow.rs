@@ -29,9 +29,11 @@ fn matmul(rows: usize) -> Graph {
 fn four_tiles_from_the_arguments_to_the_result() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let config = MockConfig { corrections: true, ..MockConfig::default() };
-    let subject = Subject::new(MockBackend::new(Arc::new(HostBackend), true), move || {
-        MockAccelerator::new(Arc::new(HostDevice::of_process().unwrap()), config.clone()).unwrap()
-    });
+    let subject =
+        Subject::new(MockBackend::new(Arc::new(HostBackend::default()), true), move || {
+            MockAccelerator::new(Arc::new(HostDevice::of_process().unwrap()), config.clone())
+                .unwrap()
+        });
     let rig = subject.rig();
     let stream = rig.executor.stream();
     assert_eq!(stream.queue().index(), 0, "the default stream is there from the start");
@@ -64,9 +66,11 @@ fn four_tiles_from_the_arguments_to_the_result() {
 fn a_compiled_plan_prints_its_operations_and_the_bytes_of_corrections() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let config = MockConfig { corrections: true, ..MockConfig::default() };
-    let subject = Subject::new(MockBackend::new(Arc::new(HostBackend), true), move || {
-        MockAccelerator::new(Arc::new(HostDevice::of_process().unwrap()), config.clone()).unwrap()
-    });
+    let subject =
+        Subject::new(MockBackend::new(Arc::new(HostBackend::default()), true), move || {
+            MockAccelerator::new(Arc::new(HostDevice::of_process().unwrap()), config.clone())
+                .unwrap()
+        });
     let plan =
         subject.rig().executor.plan(&matmul(1024), CompileOptions::default()).unwrap().plan.clone();
     let expected = "\

@@ -145,16 +145,17 @@ fn graph_text(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<String>
 }
 
 /// Explains what evaluating tensors would do: as text, as JSON, and as C source of the kernels;
-/// optionally with machine code. Returns: tuple[str, str, str].
+/// optionally with machine code. There is no C for devices whose kernels are their own. Returns:
+/// tuple[str, str, str | None].
 #[pyfunction]
 fn explain_tensors(
     py: Python<'_>,
     tensors: Listed<Py<PyTensor>>,
     #[pyo3(from_py_with = scalars::flag)] asm: bool,
-) -> PyResult<(String, String, String)> {
+) -> PyResult<(String, String, Option<String>)> {
     sync(py);
     let tensors = values(py, &tensors);
-    let explain = || -> girih::Result<(String, String, String)> {
+    let explain = || -> girih::Result<(String, String, Option<String>)> {
         let mut explanation = girih::explain(&tensors)?;
         explanation.asm = asm;
         Ok((explanation.to_string(), explanation.to_json(), explanation.to_c()))

@@ -5,8 +5,8 @@ use crate::error::panic_message;
 use crate::plan::{PlannedBuffer, Source};
 use crate::trace::{self, SpanKind};
 use crate::{
-    ArgumentBlock, Binary, Buffer, CompileOptions, Completion, DiskCache, Error, ExecutionPlan,
-    LoadedPlan, Operation, Placement, PlanExecutor, Result, Step,
+    ArgumentBlock, Binary, Buffer, CompileOptions, CompileReport, Completion, DiskCache, Error,
+    ExecutionPlan, Listing, LoadedPlan, Operation, Placement, PlanExecutor, Result, Step,
 };
 use girih_ir::Graph;
 use smallvec::SmallVec;
@@ -56,9 +56,45 @@ impl PlanExecutor {
         self.plan_by(graph, options, |graph| self.backend.compile(graph, options))
     }
 
+    /// As [`PlanExecutor::plan`], with the optimised graph and the kernels for users to read.
+    ///
+    /// Errors: as [`PlanExecutor::plan`].
+    pub fn listed_plan(
+        &self,
+        graph: &Graph,
+        options: CompileOptions,
+    ) -> Result<(CachedPlan, Listing)> {
+        let mut listing = None;
+        let plan = self.plan_by(graph, options, |graph| {
+            let (plan, text) = self.backend.compile_listed(graph, options)?;
+            listing = Some(text);
+            Ok(plan)
+        })?;
+        // The cache keeps no listing.
+        let again = || {
+            let compiled = self.backend.compile_listed(graph, options);
+            Ok(compiled?.1)
+        };
+        let listing = listing.map_or_else(|| self.unwinding(again), Ok)?;
+        Ok((plan, listing))
+    }
+
+    /// Compiles a graph again and reports every stage; the caches do not change. `addresses` has
+    /// the host address of each argument's memory where it is known.
+    ///
+    /// Errors: as [`crate::Backend::explain`].
+    pub fn explain(
+        &self,
+        graph: &Graph,
+        options: CompileOptions,
+        addresses: &[Option<usize>],
+    ) -> Result<CompileReport> {
+        self.unwinding(|| self.backend.explain(graph, options, addresses))
+    }
+
     /// Like [`PlanExecutor::plan`], but compiles with `compile`, which must be equivalent to the
     /// back end's `compile`.
-    pub fn plan_by(
+    pub(crate) fn plan_by(
         &self,
         graph: &Graph,
         options: CompileOptions,

@@ -10,8 +10,8 @@
 use crate::plan::{Callee, OutputSource, OutputSpec, PlannedBuffer};
 use crate::symbolic::OptimizedGraph;
 use crate::{
-    ArgumentSpec, Backend, CompileOptions, Error, ExecutionPlan, HostStep, MovingPart, Operation,
-    Placement, Result, Step, allocator,
+    ArgumentSpec, Backend, CompileOptions, CompileReport, Error, ExecutionPlan, HostStep, Listing,
+    MovingPart, Operation, Placement, Result, Step, allocator,
 };
 use girih_ir::ops::control::{Control, ControlOp};
 use girih_ir::{DType, Graph, GraphBuilder, Node, NodeId};
@@ -48,13 +48,37 @@ impl HostControlFlow {
 
 impl Backend for HostControlFlow {
     fn compile(&self, graph: &Graph, options: CompileOptions) -> Result<ExecutionPlan> {
+        Ok(self.compile_listed(graph, options)?.0)
+    }
+
+    fn compile_listed(
+        &self,
+        graph: &Graph,
+        options: CompileOptions,
+    ) -> Result<(ExecutionPlan, Listing)> {
         let start = std::time::Instant::now();
         let OptimizedGraph { graph: optimized, live_arguments } =
             self.inside.optimize(graph, options)?;
         let optimize = start.elapsed();
         let mut plan = self.lower(graph, &optimized, &live_arguments, options)?;
         plan.times.optimize = optimize;
-        Ok(plan)
+        let listing = Listing::of_plan(&optimized, &plan);
+        Ok((plan, listing))
+    }
+
+    fn explain(
+        &self,
+        graph: &Graph,
+        options: CompileOptions,
+        addresses: &[Option<usize>],
+    ) -> Result<CompileReport> {
+        let OptimizedGraph { graph: optimized, live_arguments } =
+            self.inside.optimize(graph, options)?;
+        if !has_control(&optimized) {
+            return self.inside.explain(graph, options, addresses);
+        }
+        let (plan, listing) = self.compile_listed(graph, options)?;
+        Ok(CompileReport { live_arguments, ..CompileReport::of_plan(graph, plan, listing) })
     }
 
     fn optimize(&self, graph: &Graph, options: CompileOptions) -> Result<OptimizedGraph> {
@@ -68,7 +92,7 @@ impl Backend for HostControlFlow {
         live_arguments: &[usize],
         options: CompileOptions,
     ) -> Result<ExecutionPlan> {
-        if optimized.nodes().all(|(_, node)| node.op.as_control().is_none()) {
+        if !has_control(optimized) {
             return self.inside.lower(original, optimized, live_arguments, options);
         }
         let stages = Stages::of(optimized);
@@ -86,6 +110,11 @@ impl Backend for HostControlFlow {
     fn fingerprint(&self) -> String {
         format!("host control flow, {}", self.inside.fingerprint())
     }
+}
+
+/// Whether a graph has branches or loops.
+fn has_control(graph: &Graph) -> bool {
+    graph.nodes().any(|(_, node)| node.op.as_control().is_some())
 }
 
 /// A plan under construction.

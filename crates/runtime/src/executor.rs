@@ -10,11 +10,11 @@ use crate::family::Families;
 use crate::handle::invalid;
 use crate::layout::Strides;
 use crate::plan::{OutputSource, PlannedBuffer, Source};
-use crate::symbolic::{Executables, OptimizedGraph};
+use crate::symbolic::Executables;
 use crate::{
-    ArgumentBlock, Buffer, CacheStats, CachedPlan, Completion, Device, DeviceHandle, DeviceId,
-    DeviceQueue, DiskCache, Error, ExecutionPlan, HostMemoryPool, LoadedPlan, Placement,
-    ProgramCache, Result, RunControl, Scheduler, Stream, Value,
+    ArgumentBlock, Backend, Buffer, CacheStats, CachedPlan, CompileOptions, Completion, Device,
+    DeviceHandle, DeviceId, DeviceQueue, DiskCache, Error, ExecutionPlan, HostMemoryPool,
+    LoadedPlan, Placement, ProgramCache, Result, RunControl, Scheduler, Stream, Value,
 };
 use girih_ir::{Graph, TensorSpec};
 use girih_sync::{Counter, Mutex, OnceLock, Striped};
@@ -22,76 +22,6 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-
-/// Options of compilation. Part of the program cache's key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CompileOptions {
-    /// Graph passes, as the back end's pass manager encodes them; all bits set: all passes are on.
-    pub passes: u32,
-    /// Kinds of fusion, as the back end encodes them; all bits set: all kinds are on.
-    pub fusion: u32,
-    /// The user's passes, as the back end numbers lists of passes; 0 for none. The numbers are only
-    /// valid in this process, so programs compiled with user passes are not stored on disk.
-    pub user: u32,
-}
-
-impl Default for CompileOptions {
-    fn default() -> Self {
-        CompileOptions { passes: u32::MAX, fusion: u32::MAX, user: 0 }
-    }
-}
-
-/// Compiles closed graphs to plans for one device.
-pub trait Backend: Send + Sync {
-    /// Optimises, lowers and compiles a graph. The plan takes the graph's arguments in the same
-    /// order.
-    ///
-    /// Errors: [`Error::Compile`] or [`Error::Graph`].
-    fn compile(&self, graph: &Graph, options: CompileOptions) -> Result<ExecutionPlan>;
-
-    /// The first half of [`Backend::compile`]: the passes. The graph may have symbolic sizes.
-    ///
-    /// Errors: [`Error::Compile`] or [`Error::Graph`].
-    fn optimize(&self, graph: &Graph, options: CompileOptions) -> Result<OptimizedGraph> {
-        let _ = options;
-        let live_arguments = (0..graph.arguments().count()).collect();
-        Ok(OptimizedGraph { graph: graph.clone(), live_arguments })
-    }
-
-    /// The second half of [`Backend::compile`]: lowers `optimized`, the result of the passes on
-    /// `original`. `original` has no symbolic sizes. `live_arguments` has, for each argument of
-    /// `optimized`, its index in `original`.
-    ///
-    /// Errors: [`Error::Compile`] or [`Error::Graph`].
-    fn lower(
-        &self,
-        original: &Graph,
-        optimized: &Graph,
-        live_arguments: &[usize],
-        options: CompileOptions,
-    ) -> Result<ExecutionPlan> {
-        let _ = (optimized, live_arguments);
-        self.compile(original, options)
-    }
-
-    /// Restores a plan from the bytes of its artefact. The bytes are intact, but may come from a
-    /// back end with another [`Backend::fingerprint`].
-    ///
-    /// Errors: [`Error::Compile`] for bytes that do not decode to a plan.
-    fn restore(&self, bytes: &[u8]) -> Result<ExecutionPlan> {
-        let _ = bytes;
-        Err(Error::Compile("the back end keeps nothing on disk".into()))
-    }
-
-    /// Drops state that is kept between compilations to speed them up.
-    fn forget(&self) {}
-
-    /// A text that identifies this version of the back end: plans of other versions are compiled
-    /// again.
-    fn fingerprint(&self) -> String {
-        String::new()
-    }
-}
 
 /// One argument of a run.
 #[derive(Clone, Debug)]

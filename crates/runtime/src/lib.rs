@@ -10,6 +10,7 @@
 
 pub mod allocator;
 mod arguments;
+pub mod backend;
 pub mod buffer;
 pub mod cache;
 mod call;
@@ -37,6 +38,7 @@ mod prepacked;
 pub mod primitive;
 pub mod private;
 pub mod queue;
+pub mod report;
 pub mod scheduler;
 pub mod step;
 pub mod stream;
@@ -53,6 +55,7 @@ pub use allocator::{
     Allocator, Collector, CollectorRegistration, DEFAULT_REGIONS, MemoryStats, PhysicalMemory,
     RegionStats, reserve_regions,
 };
+pub use backend::{Backend, CompileOptions};
 pub use buffer::{Buffer, Value};
 pub use cache::{CacheStats, CachedPlan, Mapped, ProgramCache};
 pub use call::{Times, Values};
@@ -63,7 +66,7 @@ pub use device::{ArgumentBlock, Binary, ChunkCounts, Device, Launch, LoadedProgr
 pub use difference::Lookup;
 pub use disk::{DiskCache, DiskEntry, DiskLimits, DiskStats};
 pub use error::{Error, NanInside, Result};
-pub use executor::{Argument, Backend, CompileOptions, Counters, PlanExecutor};
+pub use executor::{Argument, Counters, PlanExecutor};
 pub use handle::{DeviceHandle, DeviceId, Place, PoolId};
 pub use host::{HostAllocator, HostBlock, HostMemoryPool, HostUnique, PooledBlock};
 pub use layout::Strides;
@@ -74,6 +77,7 @@ pub use policy::Policy;
 pub use prepacked::{PrepackKey, Prepacked};
 pub use primitive::{Repeat, Runs};
 pub use queue::{Completion, DeviceQueue, Event, EventRecord, HostBytes};
+pub use report::{Bottleneck, CompileReport, Listing};
 pub use scheduler::{Hold, Scheduler};
 pub use step::{HANDLE_BYTES, HostStep, MovingPart, Operation, Step};
 pub use stream::Stream;

@@ -1,40 +1,46 @@
 //! The device registry: each device of the process with the back end that compiles for it.
 //! Executors are created at the first use.
 
-use super::Device;
+use super::{Device, cpu};
 use crate::executor::Executor;
 use crate::place::Place;
 use crate::{Error, Result};
-use girih_cpu::{HostBackend, HostDevice};
-use girih_mock::{MemoryMode, MockAccelerator, MockConfig};
 use girih_runtime::{Backend, Error as Failure, env};
 use girih_sync::{Mutex, OnceLock};
 use std::sync::{Arc, PoisonError};
 
 /// The environment variable with the default device of the process.
 const VARIABLE: &str = "GIRIH_DEVICE";
+#[cfg(feature = "mock")]
 const EXPECTED: &str = "cpu, cpu:1 and so on, or mock with any of physical, corrected, concurrent, \
                         host_control_flow behind a colon, such as mock:physical,corrected";
+#[cfg(not(feature = "mock"))]
+const EXPECTED: &str = "cpu, cpu:1 and so on";
 
 /// The environment variable with the number of devices of the host's processor.
 const HOST_DEVICES: &str = "GIRIH_HOST_DEVICES";
 const MAX_HOST_DEVICES: usize = 16;
 
 /// Known devices that are unavailable, with the reasons.
-const ABSENT: [(&str, &str); 3] = [
+const ABSENT: &[(&str, &str)] = &[
+    #[cfg(not(feature = "mock"))]
+    ("mock", "this build has no mock accelerator; the feature `mock` adds it"),
     ("simulator", "this build has no wafer simulator"),
     ("cs2", "no CS-2 system is attached, and this build has no back end for it"),
     ("cs3", "no CS-3 system is attached, and this build has no back end for it"),
 ];
 
 /// The number of submissions that a concurrent mock runs at once.
+#[cfg(feature = "mock")]
 const CONCURRENT: usize = 4;
 
 /// The kinds of devices, with their settings.
 pub(super) enum Kind {
     /// The host's processor, with the number of the host device.
     Cpu(usize),
-    Mock(MockConfig),
+    /// An accelerator for tests, with the host's kernels.
+    #[cfg(feature = "mock")]
+    Mock(girih_mock::MockConfig),
     /// A device registered by the user.
     Own(Arc<dyn girih_runtime::Device>, Arc<dyn Backend>),
 }
@@ -42,12 +48,13 @@ pub(super) enum Kind {
 impl Kind {
     fn executor(&self) -> Result<girih_runtime::PlanExecutor, Failure> {
         match self {
-            Kind::Cpu(number) => girih_cpu::executor_of(*number),
+            Kind::Cpu(number) => cpu::executor(*number),
+            #[cfg(feature = "mock")]
             Kind::Mock(config) => {
-                girih_cpu::check_environment()?;
-                let backend = config.backend(Arc::new(HostBackend));
-                let host = Arc::new(HostDevice::of_process()?);
-                let device = MockAccelerator::new(host, config.clone())?;
+                cpu::check_environment()?;
+                let backend = config.backend(Arc::new(cpu::HostBackend::default()));
+                let host = Arc::new(cpu::HostDevice::of_process()?);
+                let device = girih_mock::MockAccelerator::new(host, config.clone())?;
                 Ok(girih_runtime::PlanExecutor::new(device, backend, None))
             }
             Kind::Own(device, backend) => {
@@ -160,7 +167,7 @@ pub(super) fn named(name: &str) -> Result<Device> {
 /// The names of the devices that the process has or can create, for error messages.
 fn choices() -> String {
     let mut names: Vec<&str> = all().map(|(_, entry)| entry.name.as_str()).collect();
-    if !names.contains(&"mock") {
+    if cfg!(feature = "mock") && !names.contains(&"mock") {
         names.push("mock");
     }
     names.join(", ")
@@ -171,24 +178,30 @@ fn parse(text: &str) -> Option<Kind> {
     match name.trim() {
         "cpu" if settings.is_empty() => Some(Kind::Cpu(0)),
         "cpu" => settings.parse().ok().map(Kind::Cpu),
-        "mock" => {
-            let mut config = MockConfig { name: text.to_string(), ..MockConfig::default() };
-            for setting in settings.split(',').map(str::trim).filter(|s| !s.is_empty()) {
-                match setting {
-                    "physical" => {
-                        let MemoryMode::Regions(regions) = &config.memory else { return None };
-                        config.memory = MemoryMode::Physical(regions.iter().sum());
-                    }
-                    "corrected" => config.corrections = true,
-                    "host_control_flow" => config.host_control_flow = true,
-                    "concurrent" => config.concurrency = CONCURRENT,
-                    _ => return None,
-                }
-            }
-            Some(Kind::Mock(config))
-        }
+        #[cfg(feature = "mock")]
+        "mock" => mock(text, settings).map(Kind::Mock),
         _ => None,
     }
+}
+
+/// The mock accelerator of that name with the given settings; `None` for an unknown setting.
+#[cfg(feature = "mock")]
+fn mock(name: &str, settings: &str) -> Option<girih_mock::MockConfig> {
+    use girih_mock::{MemoryMode, MockConfig};
+    let mut config = MockConfig { name: name.to_string(), ..MockConfig::default() };
+    for setting in settings.split(',').map(str::trim).filter(|s| !s.is_empty()) {
+        match setting {
+            "physical" => {
+                let MemoryMode::Regions(regions) = &config.memory else { return None };
+                config.memory = MemoryMode::Physical(regions.iter().sum());
+            }
+            "corrected" => config.corrections = true,
+            "host_control_flow" => config.host_control_flow = true,
+            "concurrent" => config.concurrency = CONCURRENT,
+            _ => return None,
+        }
+    }
+    Some(config)
 }
 
 /// The number of devices of the host's processor.
@@ -224,9 +237,10 @@ pub(super) fn default() -> Result<Device, Failure> {
     DEFAULT.get_or_init(choose).clone()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "mock"))]
 mod tests {
     use super::*;
+    use girih_mock::{MemoryMode, MockConfig};
 
     #[test]
     fn names_of_devices_are_parsed() {

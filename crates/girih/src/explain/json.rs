@@ -1,8 +1,9 @@
 //! Explanations as JSON, for tools.
 
-use super::{BottleneckInfo, BufferInfo, Explanation, KernelInfo, OpInfo, RefusalInfo};
-use girih_kernel::Traffic;
-use girih_runtime::{Lookup, Placement};
+use super::{Explanation, KernelInfo, OpInfo, RefusalInfo};
+use girih_ir::Traffic;
+use girih_runtime::report::{BufferReport, Stage};
+use girih_runtime::{Bottleneck, Lookup, Placement};
 use std::fmt::Write;
 
 /// A JSON value.
@@ -89,7 +90,7 @@ fn list<T, J: Into<Json>>(items: &[T], json: impl Fn(&T) -> J) -> Json {
 impl Explanation {
     /// The whole explanation as a JSON object, with keys like the fields.
     pub fn to_json(&self) -> String {
-        let stage = |s: &super::StageInfo| {
+        let stage = |s: &Stage| {
             Json::Object(vec![
                 ("pass", (&s.pass).into()),
                 ("iteration", s.iteration.into()),
@@ -175,7 +176,7 @@ fn refusal(refusal: &RefusalInfo) -> Json {
     ])
 }
 
-fn bottleneck(found: &BottleneckInfo) -> Json {
+fn bottleneck(found: &Bottleneck) -> Json {
     Json::Object(vec![
         ("kernel", found.kernel.into()),
         ("code", found.code.into()),
@@ -184,7 +185,7 @@ fn bottleneck(found: &BottleneckInfo) -> Json {
     ])
 }
 
-fn buffer(buffer: &BufferInfo) -> Json {
+fn buffer(buffer: &BufferReport) -> Json {
     let (kind, at) = match buffer.placement {
         Placement::Argument(position) => ("argument", Some(position)),
         Placement::Output => ("output", None),

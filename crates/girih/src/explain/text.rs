@@ -1,7 +1,8 @@
 //! Explanations as text.
 
-use super::{BufferInfo, Explanation, KernelInfo};
-use girih_kernel::Traffic;
+use super::{Explanation, KernelInfo};
+use girih_ir::Traffic;
+use girih_runtime::report::BufferReport;
 use girih_runtime::{Lookup, Placement};
 use std::fmt;
 
@@ -176,7 +177,7 @@ fn ops_text(kernel: &KernelInfo) -> String {
     kernel.ops.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-fn buffer_text(buffer: &BufferInfo) -> String {
+fn buffer_text(buffer: &BufferReport) -> String {
     let place = match buffer.placement {
         Placement::Argument(position) => format!("argument {position}"),
         Placement::Output => "result".into(),

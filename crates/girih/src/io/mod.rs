@@ -24,8 +24,8 @@ pub use safetensors::{
     to_safetensors_with,
 };
 
+use crate::devices::cpu::MappedFile;
 use crate::{Error, Result, Tensor, devices};
-use girih_cpu::MappedFile;
 use girih_ir::TensorSpec;
 use girih_runtime::{Buffer, DeviceId, Value};
 use std::borrow::Borrow;

@@ -2,7 +2,7 @@
 //! between devices, and gradients across devices.
 
 use crate::alone;
-use girih::runtime::Error as Runtime;
+use girih::runtime::{Backend, CompileOptions, Error as Runtime, ExecutionPlan, Lookup};
 use girih::{
     Attribute, Context, DType, Device, DeviceScope, Error, Executor, ExecutorConfig, Result,
     Stream, StreamScope, Tensor, TensorState, apply, async_eval, cache_stats, compile, cond,
@@ -271,7 +271,7 @@ fn memory_is_counted_for_each_device() -> Result<()> {
 fn registered(name: &str, config: MockConfig) -> Device {
     let config = MockConfig { name: name.into(), ..config };
     let host = Arc::new(HostDevice::of_process().unwrap());
-    let backend = MockBackend::new(Arc::new(HostBackend), config.corrections);
+    let backend = MockBackend::new(Arc::new(HostBackend::default()), config.corrections);
     let device = MockAccelerator::new(host, config).unwrap();
     register_device(name, device, Arc::new(backend)).unwrap()
 }
@@ -287,7 +287,7 @@ fn registered_devices_are_found_by_name() -> Result<()> {
     assert_eq!(x.mul(3.0)?.to_vec::<f32>()?, [6.0]);
     let host = || Arc::new(HostDevice::of_process().unwrap());
     for taken in ["mine", "cpu", "mock", "cs2", "", "a:b", " x"] {
-        let error = register_device(taken, host(), Arc::new(HostBackend));
+        let error = register_device(taken, host(), Arc::new(HostBackend::default()));
         assert!(matches!(error, Err(Error::InvalidArgument(_))), "{taken}");
     }
     for unknown in ["gpu", "cpu:x", "mock:fast"] {
@@ -308,13 +308,74 @@ fn registered_devices_are_found_by_name() -> Result<()> {
     Ok(())
 }
 
+/// A back end that compiles with the host's and puts its own name before each operation's.
+#[derive(Default)]
+struct Named(HostBackend);
+
+impl Named {
+    fn named(&self, mut plan: ExecutionPlan) -> ExecutionPlan {
+        plan.operations.iter_mut().for_each(|op| op.name.insert_str(0, "named: "));
+        plan
+    }
+}
+
+impl Backend for Named {
+    fn compile(
+        &self,
+        graph: &girih::ir::Graph,
+        options: CompileOptions,
+    ) -> Result<ExecutionPlan, Runtime> {
+        Ok(self.named(self.0.compile(graph, options)?))
+    }
+}
+
+#[test]
+fn a_registered_device_runs_what_its_own_back_end_compiles() -> Result<()> {
+    let _alone = alone();
+    let host = Arc::new(HostDevice::numbered(7)?);
+    let device = register_device("with its own back end", host, Arc::new(Named::default()))?;
+    let y = data(&[1.0, 2.0]).to_device(device)?.mul(3.0)?;
+    // Its memory is the host's, which does not make the host's back end compile for it.
+    let info = girih::compile_graph([&y])?;
+    assert!(info.kernels.contains("named: mul"), "{}", info.kernels);
+    let explanation = girih::explain([&y])?;
+    assert_eq!(explanation.operations[0].name, "named: mul");
+    assert_eq!(explanation.kernels[0].name, "named: mul");
+    assert_eq!(explanation.to_c(), None);
+    assert_eq!((explanation.memory.output_bytes, explanation.memory.argument_bytes), (8, 8));
+    assert_eq!(explanation.cache, Lookup::Hit, "compile_graph has compiled what runs");
+    assert_eq!(y.to_vec::<f32>()?, [3.0, 6.0]);
+    Ok(())
+}
+
+#[test]
+fn a_device_explains_the_plan_that_it_runs() -> Result<()> {
+    let _alone = alone();
+    let config = MockConfig { corrections: true, ..MockConfig::default() };
+    let corrected = registered("explained with corrections", config);
+    let y = data(&[1.0, 2.0]).to_device(corrected)?.mul(3.0)?;
+    let explanation = girih::explain([&y])?;
+    assert_eq!(explanation.kernels.len(), 1);
+    assert!(explanation.to_c().is_some_and(|c| c.contains("void program")), "{explanation}");
+    let steps = &explanation.operations[0].steps;
+    assert!(steps.len() > 1 && steps[0].contains("copy"), "no correction in {steps:?}");
+    // Loops that the host runs are calls of plans.
+    let looping = Device::named("mock:host_control_flow")?;
+    let x = data(&[1.0, 2.0]).to_device(looping)?;
+    let doubled = girih::fori_loop(0, 3, |_, carry| Ok(vec![carry[0].mul(2.0)?]), &[x])?;
+    let explanation = girih::explain(&doubled)?;
+    assert!(!explanation.kernels.is_empty() && explanation.to_c().is_none(), "{explanation}");
+    assert_eq!(doubled[0].to_vec::<f32>()?, [8.0, 16.0]);
+    Ok(())
+}
+
 #[test]
 fn a_device_that_fails_leaves_the_tensors_lazy_and_the_others_unharmed() -> Result<()> {
     let _alone = alone();
     let host = Arc::new(HostDevice::of_process()?);
     let config = MockConfig { name: "failing".into(), ..MockConfig::default() };
     let faulty = Faulty::new(MockAccelerator::new(host, config)?);
-    let backend = Arc::new(MockBackend::new(Arc::new(HostBackend), false));
+    let backend = Arc::new(MockBackend::new(Arc::new(HostBackend::default()), false));
     let device = register_device("failing", faulty.clone(), backend)?;
     let x = data(&[1.0, 2.0]);
     let y = x.to_device(device)?.mul(2.0)?;

@@ -54,7 +54,7 @@ struct Noted {
 impl Noted {
     fn new(name: &str) -> Noted {
         let seen: Arc<Mutex<Vec<OpCode>>> = Arc::default();
-        let inside = MockBackend::new(Arc::new(HostBackend), false);
+        let inside = MockBackend::new(Arc::new(HostBackend::default()), false);
         let backend = Arc::new(Noting { inside, seen: seen.clone() });
         let config = MockConfig { name: name.into(), ..MockConfig::default() };
         let host = Arc::new(HostDevice::of_process().unwrap());

@@ -32,6 +32,7 @@ mod tests;
 
 use crate::Target;
 use crate::ir::Program;
+use crate::target::Lacking;
 use girih_ir::{Graph, NodeId};
 
 pub use options::FusionOptions;
@@ -48,6 +49,16 @@ pub enum LowerError {
         node: NodeId,
         /// Its op.
         op: &'static str,
+    },
+    /// An op that the target does not compute.
+    #[error("{node} = {op}: the device lacks {lacking}")]
+    Unsupported {
+        /// The node.
+        node: NodeId,
+        /// Its op.
+        op: &'static str,
+        /// What the target lacks.
+        lacking: Lacking,
     },
     /// A branch or loop whose regions do not fit its operands, or a custom op whose kernels do not
     /// fit its operands.

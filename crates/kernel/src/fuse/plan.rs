@@ -197,9 +197,13 @@ pub(super) struct Plan {
 impl Plan {
     /// Plans a graph.
     ///
-    /// Errors: [`LowerError::Composite`], if the outputs depend on one.
+    /// Errors: [`LowerError::Composite`], if the outputs depend on one; [`LowerError::Unsupported`].
     pub fn new(lowering: Lowering<'_>, refusals: Refusals) -> Result<Plan, LowerError> {
         let Lowering { graph, options, target } = lowering;
+        if let Some((node, lacking)) = target.lacking(graph) {
+            let op = graph.node(node).op.name();
+            return Err(LowerError::Unsupported { node, op, lacking });
+        }
         let uses = live_uses(graph);
         let mut recompute_costs: Vec<RecomputeCost> = Vec::with_capacity(graph.len());
         for id in graph.ids() {

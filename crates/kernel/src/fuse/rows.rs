@@ -315,9 +315,23 @@ impl Group {
         let elements = self.elements.max(elements(&part.kernel));
         match counts.iter().min_by_key(|&rows| elements / rows) {
             None => Refusal::Rows,
-            Some(rows) if elements / rows > limits.max_row => Refusal::RowLength,
+            Some(&rows) if elements / rows > limits.max_row => Refusal::RowLength,
+            Some(&rows) if !self.fits(limits, program, part, rows) => Refusal::RowLength,
             Some(_) => Refusal::FewRows,
         }
+    }
+
+    /// Whether a row of each buffer that the group and a kernel write fits the local memory.
+    fn fits(&self, limits: &RowLimits, program: &Program, part: &FusionPart, rows: usize) -> bool {
+        if limits.local_memory_bytes == usize::MAX {
+            return true;
+        }
+        let parts = self.parts.iter().chain([part]);
+        let mut written: Vec<BufferId> = parts.flat_map(|p| p.writes.iter().copied()).collect();
+        written.sort_unstable();
+        written.dedup();
+        let row_bytes = |id: &BufferId| program.buffers[id.0 as usize].size_bytes() / rows;
+        written.iter().map(row_bytes).sum::<usize>() <= limits.local_memory_bytes
     }
 
     /// The numbers of rows over which the group and a kernel can be fused.
@@ -332,6 +346,7 @@ impl Group {
         let stays = |k: &Kernel, rows| self.stays(program, part, k, rows);
         let of = |&(rows, known): &(usize, bool)| {
             pays(limits, elements, rows)
+                && self.fits(limits, program, part, rows)
                 && stays(kernel, rows)
                 && (known && unrelated || self.parts.iter().all(|part| stays(&part.kernel, rows)))
         };

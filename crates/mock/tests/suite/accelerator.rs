@@ -37,7 +37,7 @@ fn host() -> Arc<HostDevice> {
 fn mock(config: MockConfig) -> (Arc<MockAccelerator>, Rig) {
     let corrections = config.corrections;
     let mock = MockAccelerator::new(host(), config).unwrap();
-    let backend = MockBackend::new(Arc::new(HostBackend), corrections);
+    let backend = MockBackend::new(Arc::new(HostBackend::default()), corrections);
     let made = mock.clone();
     let rig = Subject::new(backend, move || made.clone()).rig();
     (mock, rig)
@@ -236,7 +236,7 @@ fn a_program_that_embeds_addresses_does_not_run_uncorrected() {
 #[test]
 fn programs_of_other_back_ends_are_refused() {
     let device = MockAccelerator::new(host(), config()).unwrap();
-    let rig = Subject::new(HostBackend, move || device.clone()).rig();
+    let rig = Subject::new(HostBackend::default(), move || device.clone()).rig();
     let (graph, _) = random_program(2);
     let error = rig.executor.plan(&graph, CompileOptions::default()).map(drop).unwrap_err();
     assert!(error.to_string().contains("compiled for another device"), "{error}");
@@ -348,7 +348,7 @@ fn an_array_five_times_the_memory_streams_at_the_links_bandwidth() {
 fn a_fault_in_one_tile_fails_the_launch_and_leaves_the_device_usable() {
     let device = Faulty::new(MockAccelerator::new(host(), config()).unwrap());
     let wrapped = device.clone();
-    let backend = MockBackend::new(Arc::new(HostBackend), false);
+    let backend = MockBackend::new(Arc::new(HostBackend::default()), false);
     let rig = Subject::new(backend, move || wrapped.clone()).rig();
     let program = tiled(&rig, &matmul(16));
     let mut random = Random::new(2);

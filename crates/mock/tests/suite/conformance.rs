@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn mock(config: MockConfig) -> Subject {
-    let backend = config.backend(Arc::new(HostBackend));
+    let backend = config.backend(Arc::new(HostBackend::default()));
     Subject::with_backend(backend, move || {
         let host = HostDevice::of_process().expect("the host's environment is sound");
         MockAccelerator::new(Arc::new(host), config.clone()).expect("memory can be reserved")
@@ -43,4 +43,7 @@ suite!(
     host_control_flow_corrected,
     mock(MockConfig { host_control_flow: true, corrections: true, concurrency: 2, ..physical() })
 );
-suite!(null, Subject::new(HostBackend, || NullDevice::new(&[64 << 20])).without_results());
+suite!(
+    null,
+    Subject::new(HostBackend::default(), || NullDevice::new(&[64 << 20])).without_results()
+);

@@ -12,7 +12,7 @@ use std::time::Duration;
 fn rig(host_control_flow: bool) -> Rig {
     let memory = MemoryMode::Regions(vec![16 << 20]);
     let config = MockConfig { memory, host_control_flow, ..MockConfig::default() };
-    let backend = config.backend(Arc::new(HostBackend));
+    let backend = config.backend(Arc::new(HostBackend::default()));
     let device = move || {
         let host = Arc::new(HostDevice::of_process().expect("the environment is sound"));
         MockAccelerator::new(host, config.clone()).expect("memory can be reserved")

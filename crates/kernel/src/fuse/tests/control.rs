@@ -3,6 +3,7 @@
 use super::*;
 use crate::control::{Control, Feed, Flow};
 use crate::ir::Core;
+use crate::target::ControlFlow;
 use crate::verify::verify;
 use girih_ir::ops::control::Control as Regions;
 use girih_ir::testing::{region, scanned};
@@ -48,6 +49,19 @@ fn a_loop_is_one_kernel_with_the_results_that_are_asked_for() {
     assert!(text.contains("    b0 = argument 0: f64[2]"), "{text}");
     let traffic = program.kernels[0].traffic(&program.buffers);
     assert_eq!(traffic.flops, 3 * 4);
+}
+
+#[test]
+fn a_target_whose_host_runs_loops_refuses_them() {
+    let g = graph(|b| {
+        let (c, x, k) =
+            (b.input(spec()), b.input(TensorSpec::new([3, 2], DType::F64)), b.input(spec()));
+        Ok([b.emit(Op::control(OpCode::Scan, scanned(3, false), 0), &[c, x, k])?])
+    });
+    let target = Target { control_flow: ControlFlow::Host, ..Target::CPU };
+    let error = lower(&g, FusionOptions::ALL, &target).unwrap_err();
+    assert!(matches!(error, LowerError::Unsupported { op: "scan", .. }), "{error}");
+    assert!(error.to_string().contains("the host runs them"), "{error}");
 }
 
 #[test]

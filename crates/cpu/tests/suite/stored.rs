@@ -1,12 +1,12 @@
 //! Stored programs that were altered: the checksum of their file may be right, but they never run.
 
-use super::*;
-use crate::{HostBackend, HostDevice};
-use girih_ir::{AxisSet, DType, Graph, GraphBuilder, OpCode};
-use girih_kernel::{Core, FusionOptions, Inst, Kernel, Local, Target, lower};
+use girih_compile::StoredProgram as Stored;
+use girih_cpu::{HostBackend, HostDevice};
+use girih_ir::{AxisSet, DType, Graph, GraphBuilder, OpCode, TensorSpec};
+use girih_kernel::{BufferId, BufferKind, Core, FusionOptions, Inst, Kernel, Local, Target, lower};
 use girih_runtime::{
-    Argument, Backend, CompileOptions, Completion, Device, DiskCache, DiskLimits, PlanExecutor,
-    Value,
+    Argument, ArgumentSpec, Backend, CompileOptions, Completion, Device, DiskCache, DiskLimits,
+    Error, PlanExecutor, Value,
 };
 use smallvec::SmallVec;
 use std::path::Path;
@@ -103,7 +103,8 @@ fn a_program_with_altered_kernels_is_refused() {
 /// were compiled.
 fn run(directory: &Path) -> (Vec<f32>, u64) {
     let device: Arc<dyn Device> = Arc::new(HostDevice::of_process().unwrap());
-    let executor = PlanExecutor::new(device.clone(), Arc::new(HostBackend), Some(disk(directory)));
+    let executor =
+        PlanExecutor::new(device.clone(), Arc::new(HostBackend::default()), Some(disk(directory)));
     let data: Vec<u8> = (0..32 * 40).flat_map(|i| (i as f32 / 100.0).to_le_bytes()).collect();
     let spec = TensorSpec::new([32, 40], DType::F32);
     let block = device.allocator().allocate(data.len()).unwrap();
@@ -123,7 +124,7 @@ fn run(directory: &Path) -> (Vec<f32>, u64) {
 
 fn disk(directory: &Path) -> Arc<DiskCache> {
     let limits = DiskLimits { bytes: 1 << 20, compile_time: Duration::ZERO };
-    Arc::new(DiskCache::open(directory, &HostBackend.fingerprint(), limits).unwrap())
+    Arc::new(DiskCache::open(directory, &HostBackend::default().fingerprint(), limits).unwrap())
 }
 
 /// The key of the only program in a directory: see the head of a file in `disk.rs` of the runtime.

@@ -6,18 +6,21 @@ use girih_kernel::{Buffer, BufferId, BufferKind, Program};
 use girih_runtime::{ArgumentSpec, Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// The contents from which a plan is rebuilt, after a byte with the version of the format.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Stored {
+/// The kernels from which a plan is made, with the interface of the plan.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StoredProgram {
+    /// The kernels.
     pub program: Program,
+    /// The arguments of the plan.
     pub arguments: Vec<ArgumentSpec>,
+    /// The results of the plan.
     pub outputs: Vec<TensorSpec>,
 }
 
-/// The version of the format.
+/// The version of the format, the first byte.
 const VERSION: u8 = 1;
 
-impl Stored {
+impl StoredProgram {
     /// Encodes the program as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         // The checksum detects incomplete files, and the version byte an empty artefact.
@@ -28,12 +31,12 @@ impl Stored {
     ///
     /// Errors: [`Error::Compile`] for bytes that are not a program, or a program that is not well
     /// formed.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Stored> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<StoredProgram> {
         let malformed = |reason: String| Error::Compile(format!("stored program: {reason}"));
         let Some((&VERSION, bytes)) = bytes.split_first() else {
             return Err(malformed("unknown form".into()));
         };
-        let stored: Stored =
+        let stored: StoredProgram =
             postcard::from_bytes(bytes).map_err(|error| malformed(error.to_string()))?;
         girih_kernel::verify::verify(&stored.program).map_err(|e| malformed(e.to_string()))?;
         stored.check_interface().map_err(malformed)?;
@@ -43,7 +46,7 @@ impl Stored {
     /// Checks what the verifier cannot know: that the buffers, scalars and keys that the kernels
     /// take are those of the plan's arguments, and that the results fill their buffers.
     fn check_interface(&self) -> std::result::Result<(), String> {
-        let Stored { program, arguments, outputs } = self;
+        let StoredProgram { program, arguments, outputs } = self;
         for (at, buffer) in program.buffers.iter().enumerate() {
             let BufferKind::Argument(argument) = buffer.kind else { continue };
             let spec = match arguments.get(argument) {
@@ -74,6 +77,3 @@ impl Stored {
 fn fills(spec: &TensorSpec, buffer: &Buffer) -> bool {
     spec.dtype == buffer.dtype && spec.shape.numel() == buffer.numel
 }
-
-#[cfg(test)]
-mod tests;
