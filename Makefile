@@ -99,7 +99,9 @@ rust-test: rust-check
 	$(TIMED) "Building the Rust documentation (about a minute)" \
 		env RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps
 	$(TIMED) "Compiling and running the Rust tests (about 15 minutes the first time, half of it compiling)" \
-		$(CARGO) test --quiet --workspace $(EXCLUDE)
+		$(CARGO) test --quiet --workspace $(EXCLUDE) --lib --bins --tests
+	$(TIMED) "Running the examples of the Rust documentation (about a minute)" \
+		$(CARGO) test --quiet --workspace $(EXCLUDE) --doc
 	$(TIMED) "Running random graphs in checked mode (seconds)" \
 		env GIRIH_CHECK=1 $(CARGO) test --quiet --workspace $(EXCLUDE) --test suite properties
 

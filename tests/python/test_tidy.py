@@ -108,6 +108,14 @@ def manifests():
     return sorted((ROOT / "crates").glob("*/Cargo.toml"))
 
 
+def test_crates_without_examples_start_no_rustdoc_for_them():
+    """Each crate with tests of its documentation takes seconds of the test run."""
+    for manifest in manifests():
+        sources = (manifest.parent / "src").rglob("*.rs")
+        has = any(re.search(r"^\s*//[/!] ```", path.read_text(), re.M) for path in sources)
+        assert has != ("doctest = false" in manifest.read_text()), manifest
+
+
 def test_layers_depend_one_way():
     for manifest in manifests():
         layer = manifest.parent.name
