@@ -124,7 +124,7 @@ pub(crate) fn bottlenecks(
     threads: usize,
     machine: &Machine,
 ) -> Vec<Bottleneck> {
-    let mut found = Found { machine, threads, at: 0, runs: 1, found: Vec::new() };
+    let mut found = Search { machine, threads, at: 0, runs: 1, found: Vec::new() };
     for (at, (kernel, loaded)) in program.kernels.iter().zip(loaded).enumerate() {
         found.at = at;
         found.kernel(program, kernel, loaded);
@@ -139,7 +139,7 @@ pub(crate) fn bottlenecks(
 }
 
 /// The causes found so far.
-struct Found<'a> {
+struct Search<'a> {
     machine: &'a Machine,
     threads: usize,
     /// The position of the kernel in the program.
@@ -149,7 +149,7 @@ struct Found<'a> {
     found: Vec<Bottleneck>,
 }
 
-impl Found<'_> {
+impl Search<'_> {
     fn add(&mut self, cause: Cause, lost_ns: usize) {
         let lost_ns = lost_ns.saturating_mul(self.runs) as u64;
         if lost_ns > 0 {

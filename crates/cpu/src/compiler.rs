@@ -1,4 +1,4 @@
-//! The compiler that the executor of `girih-kernel` calls on the host: `jit` compiles chains of
+//! The compiler that the executor of `girih-exec` calls on the host: `jit` compiles chains of
 //! loops, and `gemm` compiles the GEMMs of kernels over rows.
 
 use crate::{jit, kernel};

@@ -10,7 +10,8 @@ use crate::pool::Pool;
 use crate::prepacked::{LoopWeights, PrepackedStore, ProgramWeights};
 use crate::threads::Threads;
 use girih_exec::{
-    Bindings, Bounds, CompiledGemm, Driver, ExecError, FusedCycle, Hooks, Prepared, Steady,
+    Bindings, Bounds, CompiledGemm, Driver, ExecError, FusedCycle, Hooks, Prepared,
+    StridedIterations,
 };
 use girih_kernel::{Core, Kernel, Local, Program, RowwiseCore};
 use smallvec::SmallVec;
@@ -406,13 +407,13 @@ impl LoadedControl {
             iterations.set(iterations.get().wrapping_add(1));
             crate::pool::proceed(iterations.get().is_multiple_of(CLOCK_ITERATIONS))
         };
-        let mut steady = |steady: &mut Steady<'_>, bindings: &Bindings<'_>| {
+        let mut strided = |strided: &mut StridedIterations<'_>, bindings: &Bindings<'_>| {
             let Implementation::Portable(body) = &kernels[0][0].form else { return None };
             // SAFETY: the driver's addresses are those of the body's buffers.
-            unsafe { body.run_steady(steady, bindings, &mut || proceed()) }
+            unsafe { body.run_strided(strided, bindings, &mut || proceed()) }
         };
-        let (run, steady, proceed) = (&mut run, &mut steady, &mut || proceed());
-        let hooks = Hooks { run, steady, proceed };
+        let (run, strided, proceed) = (&mut run, &mut strided, &mut || proceed());
+        let hooks = Hooks { run, strided, proceed };
         // SAFETY: the caller's promise; the hooks run the kernels and nothing else.
         unsafe { driver.run(bindings, hooks) }
     }

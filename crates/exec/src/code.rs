@@ -222,7 +222,7 @@ impl Code {
 
     /// Prefetches the memory that [`Frame::run_rows`] accesses, except data that is the same in
     /// each row. The hardware prefetcher does not follow rows that are short and far apart.
-    pub fn ask_for(
+    pub fn prefetch_rows(
         &self,
         p: usize,
         n: usize,
@@ -234,16 +234,16 @@ impl Code {
             return;
         }
         let Some(steps) = fused.row_steps(p, (rows, row), (self.core, 0)) else { return };
-        let mut asked: SmallVec<[*mut u8; 16]> = SmallVec::new();
+        let mut prefetched: SmallVec<[*mut u8; 16]> = SmallVec::new();
         for (stream, step) in fused.streams.iter().zip(steps) {
             let Stream::Memory { buffer, walk, size } = stream else { continue };
             let size = *size as isize;
             let start = bindings.buffers[*buffer as usize].wrapping_offset(walk.at(p) * size);
             // A buffer that is updated in place is both read and written.
-            if step == 0 || asked.contains(&start) {
+            if step == 0 || prefetched.contains(&start) {
                 continue;
             }
-            asked.push(start);
+            prefetched.push(start);
             for i in 0..rows as isize {
                 prefetch(start.wrapping_offset(i * step).cast_const(), n * size as usize);
             }

@@ -21,7 +21,7 @@ pub struct Driver {
 /// The iterations of a scan between the first and the last. Their addresses need not be computed
 /// separately: carries alternate between two buffers, and slices, stacks and histories advance by a
 /// constant distance. So each address is the address of two iterations before, plus a distance.
-pub struct Steady<'a> {
+pub struct StridedIterations<'a> {
     /// Addresses of the program's buffers in the next iteration, and in the one after it.
     pub tables: [&'a mut [*mut u8]; 2],
     /// The number of bytes from each address to the address of two iterations later.
@@ -39,7 +39,7 @@ pub struct Hooks<'a> {
     pub run: &'a mut dyn FnMut(usize, usize, &Bindings<'_>) -> Result<(), ExecError>,
     /// Runs iterations of a scan whose body is one kernel, calling `proceed` before each; `None` if
     /// there is no faster implementation than running the kernel once per iteration.
-    pub steady: &'a mut dyn FnMut(&mut Steady<'_>, &Bindings<'_>) -> Ran,
+    pub strided: &'a mut dyn FnMut(&mut StridedIterations<'_>, &Bindings<'_>) -> Ran,
     /// Called before each iteration; an error ends the loop.
     pub proceed: &'a mut dyn FnMut() -> Result<(), ExecError>,
 }
@@ -226,6 +226,9 @@ impl Run<'_, '_> {
     }
 
     /// Runs a program's kernels on buffers at these addresses.
+    ///
+    /// # Safety
+    /// Each address is valid for the accesses of the kernels to its buffer, as [`Bindings`] says.
     unsafe fn kernels(&mut self, number: usize, table: &[*mut u8]) -> Result<(), ExecError> {
         self.fill_bounds(number, table)?;
         let bounds = self.bindings.is_checked().then_some(&self.bounds[..]);
@@ -237,6 +240,9 @@ impl Run<'_, '_> {
     }
 
     /// Runs a program on the current operands into the current results.
+    ///
+    /// # Safety
+    /// The bindings and the hooks are those of [`Driver::run`].
     unsafe fn program(&mut self, number: usize) -> Result<(), ExecError> {
         self.fill_table(number);
         let table = std::mem::take(&mut self.table);
@@ -256,6 +262,8 @@ impl Run<'_, '_> {
         Ok(())
     }
 
+    /// # Safety
+    /// The bindings and the hooks are those of [`Driver::run`].
     unsafe fn branch(&mut self, index: *const u8, dtype: DType) -> Result<(), ExecError> {
         let last = self.driver.control.programs.len() as i64 - 1;
         // SAFETY: the index is a scalar of the dtype.
@@ -264,6 +272,8 @@ impl Run<'_, '_> {
         unsafe { self.once(chosen) }
     }
 
+    /// # Safety
+    /// The bindings and the hooks are those of [`Driver::run`].
     unsafe fn once(&mut self, program: usize) -> Result<(), ExecError> {
         for number in 0..self.results.len() {
             self.results[number] = self.result(number);
@@ -282,6 +292,9 @@ impl Run<'_, '_> {
 
     /// Initialises carries that start as one value everywhere, in a buffer that iteration 0 does
     /// not write, and copies carries that are updated in place to their buffer.
+    ///
+    /// # Safety
+    /// The bindings and the hooks are those of [`Driver::run`].
     unsafe fn start(&mut self, first_is_second: bool) -> Result<(), ExecError> {
         for carry in 0..self.driver.control.carries {
             let Feed::Splat { value, numel } = self.driver.control.operands[carry] else {
@@ -325,6 +338,9 @@ impl Run<'_, '_> {
     }
 
     /// Copies carries to their results.
+    ///
+    /// # Safety
+    /// The bindings and the hooks are those of [`Driver::run`].
     unsafe fn finish(&self) -> Result<(), ExecError> {
         for carry in 0..self.driver.control.carries {
             let to = self.result(carry);
@@ -338,6 +354,8 @@ impl Run<'_, '_> {
         Ok(())
     }
 
+    /// # Safety
+    /// The bindings and the hooks are those of [`Driver::run`].
     unsafe fn repeat(&mut self) -> Result<(), ExecError> {
         let carries = self.driver.control.carries;
         let condition = &self.driver.control.programs[0];
@@ -363,6 +381,8 @@ impl Run<'_, '_> {
         }
     }
 
+    /// # Safety
+    /// The bindings and the hooks are those of [`Driver::run`].
     unsafe fn scan(&mut self, length: usize, reverse: bool) -> Result<(), ExecError> {
         let scan = Scan::new(self, length, reverse);
         // SAFETY: see above; parts lie within operands and stacks, as the verifier has checked.
@@ -372,7 +392,7 @@ impl Run<'_, '_> {
             let mut t = 0;
             while t < length {
                 if t == 1 && length > 4 && self.driver.layout.programs[0].copies.is_empty() {
-                    self.steady(&scan)?;
+                    self.strided_iterations(&scan)?;
                     t = length - 1;
                 }
                 (self.hooks.proceed)()?;
@@ -389,6 +409,9 @@ impl Run<'_, '_> {
 
     /// Copies carries whose values are all stored (histories) to the first element of their
     /// history.
+    ///
+    /// # Safety
+    /// The bindings and the hooks are those of [`Driver::run`].
     unsafe fn start_histories(&mut self, scan: &Scan) -> Result<(), ExecError> {
         for (carry, history) in scan.histories.iter().enumerate() {
             if let (Some(history), 1..) = (history, scan.length) {
@@ -457,7 +480,10 @@ impl Run<'_, '_> {
     }
 
     /// Runs all iterations except the first and the last; there are at least five in total.
-    unsafe fn steady(&mut self, scan: &Scan) -> Result<(), ExecError> {
+    ///
+    /// # Safety
+    /// The bindings and the hooks are those of [`Driver::run`].
+    unsafe fn strided_iterations(&mut self, scan: &Scan) -> Result<(), ExecError> {
         let mut table_of = |t| {
             self.bind(scan, t);
             self.fill_table(0);
@@ -474,8 +500,8 @@ impl Run<'_, '_> {
             let bounds = self.bindings.is_checked().then_some(&self.bounds[..]);
             let bindings = Bindings { bounds, ..*self.bindings };
             let tables = [&mut now[..], &mut next[..]];
-            let mut steady = Steady { tables, distances: &distances, count };
-            if let Some(ran) = (self.hooks.steady)(&mut steady, &bindings) {
+            let mut strided = StridedIterations { tables, distances: &distances, count };
+            if let Some(ran) = (self.hooks.strided)(&mut strided, &bindings) {
                 return ran;
             }
         }
@@ -566,10 +592,10 @@ impl Portable {
             unsafe { self.kernels[program][kernel].run(bindings, scratch) }
         };
         // SAFETY: the driver's addresses are the kernel's.
-        let mut steady = |steady: &mut Steady<'_>, bindings: &Bindings<'_>| unsafe {
-            self.kernels[0][0].run_steady(steady, bindings, &mut || Ok(()))
+        let mut strided = |strided: &mut StridedIterations<'_>, bindings: &Bindings<'_>| unsafe {
+            self.kernels[0][0].run_strided(strided, bindings, &mut || Ok(()))
         };
-        let hooks = Hooks { run: &mut run, steady: &mut steady, proceed: &mut || Ok(()) };
+        let hooks = Hooks { run: &mut run, strided: &mut strided, proceed: &mut || Ok(()) };
         // SAFETY: the caller's promise.
         unsafe { self.driver.run(bindings, hooks) }
     }

@@ -221,9 +221,9 @@ impl PreparedGemm {
         self.check(0..self.points, bindings)
     }
 
-    /// Prefetches as [`super::Prepared::ask_for`] does.
-    pub fn ask_for(&self, part: &BodyPart, bindings: &Bindings<'_>) {
-        self.body.ask_for(part.point, part.columns, (part.rows, part.row), bindings);
+    /// Prefetches as [`super::Prepared::prefetch_rows`] does.
+    pub fn prefetch_rows(&self, part: &BodyPart, bindings: &Bindings<'_>) {
+        self.body.prefetch_rows(part.point, part.columns, (part.rows, part.row), bindings);
     }
 
     /// # Safety

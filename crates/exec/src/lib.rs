@@ -49,7 +49,7 @@ mod walk;
 
 pub use chain::{Chain, ChainFold, ChainOp, Compiled, CompiledGemm, Compiler, Def};
 pub use checked::Bounds;
-pub use control::{Driver, Hooks, Ran, Steady};
+pub use control::{Driver, Hooks, Ran, StridedIterations};
 pub use custom::{KernelOp, KernelVjp};
 pub use cycle::{
     CYCLE_FAILED, CYCLE_LANES, CYCLE_STATE, CompiledCycle, CycleCarry, CycleChain, CycleDef,
@@ -463,16 +463,16 @@ impl Prepared {
     ///
     /// # Safety
     /// As [`Prepared::run`] for each iteration, with the buffers at that iteration's addresses.
-    pub unsafe fn run_steady(
+    pub unsafe fn run_strided(
         &self,
-        steady: &mut Steady<'_>,
+        strided: &mut StridedIterations<'_>,
         bindings: &Bindings<'_>,
         proceed: &mut dyn FnMut() -> Result<(), ExecError>,
     ) -> Ran {
         match &self.core {
             // SAFETY: the caller's promise.
             PreparedCore::Map(m) if self.copied.is_none() => unsafe {
-                m.run_steady(steady, bindings, proceed)
+                m.run_strided(strided, bindings, proceed)
             },
             _ => None,
         }
@@ -530,9 +530,9 @@ impl Prepared {
 
     /// Prefetches the memory that [`Prepared::run_body`] will access for a part, where prefetching
     /// is known to help. It does not prefetch the sums.
-    pub fn ask_for(&self, part: &BodyPart, bindings: &Bindings<'_>) {
+    pub fn prefetch_rows(&self, part: &BodyPart, bindings: &Bindings<'_>) {
         if let PreparedCore::Gemm(m) = &self.core {
-            m.ask_for(part, bindings);
+            m.prefetch_rows(part, bindings);
         }
     }
 }

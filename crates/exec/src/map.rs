@@ -4,7 +4,9 @@ use super::code::{Code, Frame};
 use super::lower::{Dim, Lower, Order};
 use super::single_call::SingleCall;
 use super::stop::Pace;
-use super::{BLOCK, Bindings, ExecError, PrepareOptions, Ran, Scratch, Steady, chunk_points};
+use super::{
+    BLOCK, Bindings, ExecError, PrepareOptions, Ran, Scratch, StridedIterations, chunk_points,
+};
 use girih_kernel::{Access, Inst, Kernel};
 use smallvec::{SmallVec, smallvec};
 
@@ -232,16 +234,16 @@ impl PreparedMap {
     }
 
     /// # Safety
-    /// As [`super::Prepared::run_steady`].
-    pub unsafe fn run_steady(
+    /// As [`super::Prepared::run_strided`].
+    pub unsafe fn run_strided(
         &self,
-        steady: &mut Steady<'_>,
+        strided: &mut StridedIterations<'_>,
         bindings: &Bindings<'_>,
         proceed: &mut dyn FnMut() -> Result<(), ExecError>,
     ) -> Ran {
         let [MapPart { code, single: Some(single), .. }] = &self.parts[..] else { return None };
         // SAFETY: the caller's promise; the part's own code.
-        unsafe { single.run_steady(code, steady, bindings, proceed) }
+        unsafe { single.run_strided(code, strided, bindings, proceed) }
     }
 
     /// # Safety

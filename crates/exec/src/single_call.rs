@@ -5,7 +5,7 @@
 
 use super::code::{Code, Reg, RegisterPlace, Source, Step};
 use super::stream::{Fused, Pointers, Stream};
-use super::{Bindings, ExecError, Ran, Steady};
+use super::{Bindings, ExecError, Ran, StridedIterations};
 use smallvec::SmallVec;
 
 /// The source of a stream's address.
@@ -81,10 +81,10 @@ impl SingleCall {
     /// # Safety
     /// The bindings, with the buffers at the addresses of each iteration in turn, fulfil
     /// [`Bindings`]' contract for the kernel the code was made from.
-    pub unsafe fn run_steady(
+    pub unsafe fn run_strided(
         &self,
         code: &Code,
-        steady: &mut Steady<'_>,
+        strided: &mut StridedIterations<'_>,
         bindings: &Bindings<'_>,
         proceed: &mut dyn FnMut() -> Result<(), ExecError>,
     ) -> Ran {
@@ -92,12 +92,12 @@ impl SingleCall {
             return None;
         }
         let distance = |origin: &Origin| match *origin {
-            Origin::Buffer(buffer, _) => steady.distances[buffer as usize],
+            Origin::Buffer(buffer, _) => strided.distances[buffer as usize],
             Origin::Const(_) | Origin::Argument(_) => 0,
         };
         let distances: SmallVec<[isize; 24]> = self.origins.iter().map(distance).collect();
         let (mut now, mut next) = (Pointers::new(), Pointers::new());
-        let [first, second] = &steady.tables;
+        let [first, second] = &strided.tables;
         for (pointers, table) in [(&mut now, &**first), (&mut next, &**second)] {
             let bindings = Bindings { buffers: table, ..*bindings };
             self.fill(pointers, code, &bindings);
@@ -119,7 +119,7 @@ impl SingleCall {
             }
             Ok(())
         };
-        for iteration in 0..steady.count {
+        for iteration in 0..strided.count {
             let ran = iterate(if iteration % 2 == 0 { &mut now } else { &mut next });
             if ran.is_err() {
                 return Some(ran);

@@ -203,13 +203,13 @@ impl BoundProgram {
             return Ok(None);
         }
         let executor = self.executor(given, &mut arguments)?;
-        let looked = Context::current().debug_nans()?;
+        let search = Context::current().debug_nans()?;
         // The search for a NaN runs the program again, so do not donate its arguments.
-        for &at in donated.iter().filter(|_| !looked) {
+        for &at in donated.iter().filter(|_| !search) {
             self.donate(given, at, &mut arguments);
         }
         let values = self.run(&executor, &arguments)?;
-        if looked {
+        if search {
             self.look_for_nans(&executor, &arguments, &values)?;
         }
         Ok(Some(self.outputs.iter().zip(values).map(|(spec, value)| spec.tensor(value)).collect()))

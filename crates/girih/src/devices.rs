@@ -5,7 +5,7 @@ pub(crate) mod cpu;
 mod registry;
 mod transfer;
 
-pub(crate) use transfer::{Brought, bring, carried, mixed, together};
+pub(crate) use transfer::{Transferred, carried, colocate, mixed, transfer_values};
 
 use crate::executor::Executor;
 use crate::place::Place;
@@ -69,7 +69,7 @@ impl Device {
         found.map(|(device, _)| device)
     }
 
-    /// The device on which the tensors are computed together; the current device if there are no
+    /// The device on which the tensors are computed colocate; the current device if there are no
     /// tensors. `what` names the operation in the error.
     ///
     /// Errors: [`Error::MixedDevices`].

@@ -12,7 +12,7 @@ pub(crate) use claim::settle_or_interrupt;
 
 use self::claim::{Claim, Claimed, claim};
 use crate::cut::{Cut, CutGraph, cut, suspects};
-use crate::devices::{self, Brought, Device};
+use crate::devices::{self, Device, Transferred};
 use crate::error::Error;
 use crate::location::Location;
 use crate::node::{Node, State};
@@ -43,12 +43,12 @@ pub(crate) fn executor_of(what: &'static str, tensors: &[&Tensor]) -> Result<Exe
 /// intermediates with other references are outputs too.
 pub(crate) fn cut_out(executor: &Executor, targets: &[&Tensor], keep: bool) -> Result<CutGraph> {
     nested::check("compilation")?;
-    let mut brought = Brought::default();
+    let mut transferred = Transferred::default();
     let device = executor.runtime().device().id();
     loop {
-        match cut(device, targets, &brought, keep, |_| ())? {
+        match cut(device, targets, &transferred, keep, |_| ())? {
             Cut::Ready(cut, ()) => return Ok(cut),
-            Cut::Elsewhere(nodes) => devices::bring(&nodes, executor, &mut brought)?,
+            Cut::Elsewhere(nodes) => devices::transfer_values(&nodes, executor, &mut transferred)?,
             // A failure of the other evaluation is reported to its own caller; the node is lazy
             // again then.
             Cut::Blocked(node) => {
@@ -124,9 +124,9 @@ pub(crate) fn eval_on<'a>(
     mut profile: Option<&mut Profile>,
 ) -> Result<()> {
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
-    let mut brought = Brought::default();
+    let mut transferred = Transferred::default();
     loop {
-        while !run(executor, &targets, &mut brought, true, &mut profile)? {}
+        while !run(executor, &targets, &mut transferred, true, &mut profile)? {}
         // A failed run of another evaluation leaves the tensors lazy. Then compute them here, so
         // that this caller receives the error.
         let mut there = true;
@@ -172,7 +172,7 @@ pub fn async_eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<(
     let started = by_device(&targets, |executor, targets| {
         let stream = Context::current().runtime_stream(executor.runtime());
         stream.queue().wait_for_room(MAX_QUEUED)?;
-        while !run(executor, targets, &mut Brought::default(), false, &mut None)? {}
+        while !run(executor, targets, &mut Transferred::default(), false, &mut None)? {}
         Ok(())
     });
     match started {
@@ -244,16 +244,16 @@ type Times<'a> = Option<&'a mut Profile>;
 fn run(
     executor: &Executor,
     targets: &[&Tensor],
-    brought: &mut Brought,
+    transferred: &mut Transferred,
     wait: bool,
     times: &mut Times<'_>,
 ) -> Result<bool> {
     nested::check("evaluation")?;
-    match attempt(executor, targets, brought, wait, true, times) {
+    match attempt(executor, targets, transferred, wait, true, times) {
         Err(Error::Evaluation { source, .. })
             if matches!(*source, girih_runtime::Error::OutOfMemory { .. }) =>
         {
-            attempt(executor, targets, brought, wait, false, times)
+            attempt(executor, targets, transferred, wait, false, times)
         }
         outcome => outcome,
     }
@@ -262,7 +262,7 @@ fn run(
 fn attempt(
     executor: &Executor,
     targets: &[&Tensor],
-    brought: &mut Brought,
+    transferred: &mut Transferred,
     wait: bool,
     keep: bool,
     times: &mut Times<'_>,
@@ -272,7 +272,7 @@ fn attempt(
     }
     let start = times.as_ref().map(|_| Instant::now());
     let device = executor.runtime().device().id();
-    let (cut, claim) = match claim(device, targets, brought, keep)? {
+    let (cut, claim) = match claim(device, targets, transferred, keep)? {
         Claimed::Work(cut, claim) => (cut, claim),
         Claimed::Nothing => return Ok(true),
         Claimed::Blocked(node) => {
@@ -282,7 +282,7 @@ fn attempt(
             return Ok(false);
         }
         Claimed::Elsewhere(nodes) if wait => {
-            devices::bring(&nodes, executor, brought)?;
+            devices::transfer_values(&nodes, executor, transferred)?;
             return Ok(false);
         }
         Claimed::Elsewhere(_) => {
@@ -296,15 +296,15 @@ fn attempt(
     let verify = Context::current().verify_shapes()?;
     let options = Context::current().options(executor.runtime());
     let nodes = cut.graph.len();
-    let looked = Context::current().debug_nans()?.then(|| Looked::new(&cut));
-    let wait = wait || looked.is_some();
+    let search = Context::current().debug_nans()?.then(|| NanSearch::new(&cut));
+    let wait = wait || search.is_some();
     let stream = Context::current().runtime_stream(executor.runtime());
     let work = Work { executor: executor.clone(), stream, cut, claim, keep, verify, options };
     if wait {
         let outcome = work.run(None, true, times);
-        crate::memory::let_go(nodes);
-        if let (Ok(true), Some(looked)) = (&outcome, looked) {
-            looked.check(executor)?;
+        crate::memory::return_memory(nodes);
+        if let (Ok(true), Some(search)) = (&outcome, search) {
+            search.check(executor)?;
         }
         return outcome;
     }
@@ -316,7 +316,7 @@ fn attempt(
             // error.
             background::spawn(move || {
                 drop(work.run(program, false, &mut None));
-                crate::memory::let_go(nodes);
+                crate::memory::return_memory(nodes);
             });
             Ok(true)
         }
@@ -324,16 +324,16 @@ fn attempt(
 }
 
 /// The data needed to search the results of a run for NaNs afterwards.
-struct Looked {
+struct NanSearch {
     graph: Graph,
     arguments: Vec<Argument>,
     results: Vec<(NodeId, Arc<Node>)>,
     recorded: Vec<(u32, Location)>,
 }
 
-impl Looked {
-    fn new(cut: &CutGraph) -> Looked {
-        Looked {
+impl NanSearch {
+    fn new(cut: &CutGraph) -> NanSearch {
+        NanSearch {
             graph: cut.graph.clone(),
             arguments: cut.arguments.clone(),
             results: cut.outputs.iter().copied().zip(cut.output_nodes()).collect(),

@@ -22,6 +22,7 @@ mod array;
 mod background;
 mod bound;
 mod collective;
+mod compile_graph;
 mod compiled;
 mod context;
 mod control;
@@ -33,7 +34,6 @@ mod error;
 mod eval;
 mod executor;
 pub mod explain;
-mod forms;
 pub mod guide;
 mod hints;
 pub mod host;
@@ -47,6 +47,7 @@ pub mod nn;
 mod node;
 mod ops;
 pub mod optim;
+mod options;
 mod outside;
 pub mod pass;
 mod place;
@@ -54,6 +55,7 @@ pub mod plot;
 mod precision;
 mod program;
 pub mod random;
+mod statistics;
 mod stream;
 mod tape;
 mod tensor;
@@ -69,6 +71,7 @@ pub use collective::{
     AxisNames, BoundAxis, Members, all_gather, all_to_all, axis_index, axis_size, pmax, pmean,
     pmin, ppermute, pshuffle, psum, psum_scatter,
 };
+pub use compile_graph::{CompilationInfo, compile_graph, compile_unoptimized};
 pub use compiled::{Compiled, DynamicDim, TracedProgram, compile};
 pub use context::{Context, Frame, Graph, ReuseScope, Scope, current_graph, swap_graph};
 pub use control::{
@@ -91,7 +94,7 @@ pub use error::{Error, Result};
 pub use eval::{async_eval, compile_only, eval};
 pub use executor::{ExecutionResult, Executor, ExecutorConfig, Profile};
 pub use explain::{Explanation, explain, explain_graph};
-pub use forms::{Input, NodeInfo, Program};
+pub use program::{Input, NodeInfo, Program};
 // The lower layers, for front ends in other languages.
 pub use girih_ir as ir;
 pub use girih_runtime as runtime;
@@ -116,11 +119,9 @@ pub use ops::{
     kept_dtype, meshgrid, number, polyfit, polyval, searchsorted, shape_of, sparse_meshgrid, split,
     split_at, split_equal, stack, trapezoid, unpooled_sizes, unstack, vander, vstack, where_,
 };
+pub use options::{options, options_with, options_without, pass_names, set_options};
 pub use precision::autocast;
-pub use program::{
-    CompilationInfo, Stats, cache_stats, clear_cache, compile_graph, compile_unoptimized, options,
-    options_with, options_without, pass_names, reset_peak_memory, set_options,
-};
+pub use statistics::{Stats, cache_stats, clear_cache, reset_peak_memory};
 pub use stream::{Event, Stream, StreamScope, synchronize};
 pub use tape::{Hook, no_grad, take_roots};
 pub use tensor::{NodeKind, Tensor, TensorState, WeakTensor};

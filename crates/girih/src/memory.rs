@@ -8,7 +8,7 @@ pub(crate) const LARGE: usize = 1 << 16;
 
 /// Returns unused memory to the operating system if `nodes` is at least `LARGE`. The function must
 /// be called after `nodes` nodes have been dropped.
-pub(crate) fn let_go(nodes: usize) {
+pub(crate) fn return_memory(nodes: usize) {
     if nodes >= LARGE {
         context::sweep();
         crate::devices::cpu::give_back_memory();

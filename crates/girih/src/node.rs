@@ -466,7 +466,7 @@ pub(crate) fn drop_all(mut stack: Pending) {
             std::mem::replace(state, State::Leaf).release(&mut stack);
         }
     }
-    crate::memory::let_go(dropped);
+    crate::memory::return_memory(dropped);
 }
 
 #[cfg(test)]

@@ -14,29 +14,29 @@ use std::sync::{Arc, PoisonError};
 thread_local! {
     /// The tensors that the active transforms of this thread refer to, the innermost transform
     /// last.
-    static MET: RefCell<Vec<FxHashMap<u64, Tensor>>> = const { RefCell::new(Vec::new()) };
+    static CAPTURES: RefCell<Vec<FxHashMap<u64, Tensor>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An active transform, until dropped.
-pub(crate) struct Met;
+pub(crate) struct Captures;
 
-impl Met {
-    pub fn begin() -> Met {
-        MET.with_borrow_mut(|met| met.push(FxHashMap::default()));
-        Met
+impl Captures {
+    pub fn begin() -> Captures {
+        CAPTURES.with_borrow_mut(|captures| captures.push(FxHashMap::default()));
+        Captures
     }
 
     /// The tensors from outside that rules have referred to so far.
     pub fn tensors(&self) -> FxHashMap<u64, Tensor> {
-        MET.with_borrow(|met| met.last().cloned().unwrap_or_default())
+        CAPTURES.with_borrow(|captures| captures.last().cloned().unwrap_or_default())
     }
 }
 
-impl Drop for Met {
+impl Drop for Captures {
     fn drop(&mut self) {
-        let met = MET.with_borrow_mut(Vec::pop);
+        let captures = CAPTURES.with_borrow_mut(Vec::pop);
         // Drop the tensors after the borrow of the list has ended.
-        drop(met);
+        drop(captures);
     }
 }
 
@@ -45,8 +45,8 @@ impl Drop for Met {
 /// Errors: [`Error::InvalidArgument`] if no transform is active.
 pub(crate) fn number(node: &Arc<Node>) -> Result<u64> {
     let key = Arc::as_ptr(node) as usize as u64;
-    let known = MET.with_borrow_mut(|met| {
-        let tensors = met.last_mut()?;
+    let known = CAPTURES.with_borrow_mut(|captures| {
+        let tensors = captures.last_mut()?;
         tensors.entry(key).or_insert_with(|| Tensor::from_node(node.clone()));
         Some(())
     });

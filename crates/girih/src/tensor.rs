@@ -26,7 +26,7 @@ const INFERRED: usize = 64;
 thread_local! {
     /// A cache of inferred specs. Programs record the same ops repeatedly, and the shape rules of
     /// an op would otherwise take longer than the rest of recording.
-    static LATELY: RefCell<[Option<Inferred>; INFERRED]> = const { RefCell::new([None; INFERRED]) };
+    static INFERRED_SPECS: RefCell<[Option<Inferred>; INFERRED]> = const { RefCell::new([None; INFERRED]) };
 }
 
 /// Records an op with one or two operands on one device.
@@ -44,7 +44,8 @@ fn recorded(
     let same = |known: &Inferred| {
         known.code == code && known.operands == inputs.len() && known.specs == specs
     };
-    let known = LATELY.with_borrow(|table| table[slot].filter(same).map(|known| known.result));
+    let known =
+        INFERRED_SPECS.with_borrow(|table| table[slot].filter(same).map(|known| known.result));
     if let Some(result) = known.filter(|_| plain) {
         return Ok(context::add_compact(op, result, place, state));
     }
@@ -58,7 +59,7 @@ fn recorded(
     if let (true, Some(result)) = (plain, result) {
         let operands = inputs.len();
         let entry = Inferred { code, operands, specs, result };
-        LATELY.with_borrow_mut(|table| table[slot] = Some(entry));
+        INFERRED_SPECS.with_borrow_mut(|table| table[slot] = Some(entry));
     }
     Ok(context::add_node(op, &spec, place, state))
 }
@@ -169,7 +170,7 @@ impl Tensor {
     #[cold]
     #[track_caller]
     fn record_mixed(op: Op, inputs: &[&Tensor]) -> Result<Tensor> {
-        let moved = devices::together(&op, inputs)?;
+        let moved = devices::colocate(&op, inputs)?;
         Tensor::record(op, &moved.iter().collect::<Vec<_>>())
     }
 

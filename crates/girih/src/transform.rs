@@ -11,7 +11,7 @@ use crate::cut::ancestors;
 use crate::eval::placeholder;
 use crate::location::{self, Location};
 use crate::node::{Node, State};
-use crate::outside::{Met, Outside};
+use crate::outside::{Captures, Outside};
 use crate::{Error, Result, Tensor, tape};
 use girih_ir::{Dim, Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
 use girih_transform::BatchAxis;
@@ -180,14 +180,14 @@ impl Trace {
         tape::count_gradients();
         let substitution = self.substitution(arguments)?;
         let traced = self.traced(outputs, wrt, false);
-        let met = Met::begin();
+        let captures = Captures::begin();
         let graph = girih_transform::gradients(
             &traced.graph,
             traced.graph.outputs()[0],
             &traced.of(wrt),
             None,
         )?;
-        let outside = self.outside(&met, &substitution, wrt)?;
+        let outside = self.outside(&captures, &substitution, wrt)?;
         let splice = Splice::new(&traced, &substitution, output.node().location());
         let splice = Splice { put: outside, ..splice };
         let mut results = splice.outputs(&graph);
@@ -212,9 +212,9 @@ impl Trace {
         let substitution = self.substitution(arguments)?;
         linear::check("jvp", "tangent", wrt.iter().map(|t| t.spec()), tangents)?;
         let traced = self.traced(outputs, wrt, false);
-        let met = Met::begin();
+        let captures = Captures::begin();
         let new = girih_transform::jvp(&traced.graph, &traced.of(wrt))?;
-        let outside = self.outside(&met, &substitution, wrt)?;
+        let outside = self.outside(&captures, &substitution, wrt)?;
         let mut splice = Splice::new(&traced, &substitution, line_of(outputs)).moved(&new.map);
         splice.put = outside;
         for (&id, tangent) in new.added.iter().zip(tangents) {
@@ -239,9 +239,9 @@ impl Trace {
         outputs.iter().chain(arguments).try_for_each(|t| t.node().check())?;
         let substitution = self.substitution(arguments)?;
         let traced = self.traced(outputs, wrt, false);
-        let met = Met::begin();
+        let captures = Captures::begin();
         let new = girih_transform::linearize(&traced.graph, &traced.of(wrt))?;
-        let outside = self.outside(&met, &substitution, wrt)?;
+        let outside = self.outside(&captures, &substitution, wrt)?;
         let splice = Splice::new(&traced, &substitution, line_of(outputs)).moved(&new.map);
         let splice = Splice { put: outside, ..splice };
         Ok(splice.linear("linearize", new.graph, new.added, outputs.len()))
@@ -266,9 +266,9 @@ impl Trace {
         let cotangents: Vec<NodeId> =
             outs.iter().map(|&o| b.input(traced.graph.spec(o).clone())).collect();
         let graph = b.finish(outs.iter().copied());
-        let met = Met::begin();
+        let captures = Captures::begin();
         let graph = girih_transform::vjp(&graph, outs, &cotangents, &traced.of(wrt))?;
-        let outside = self.outside(&met, &substitution, wrt)?;
+        let outside = self.outside(&captures, &substitution, wrt)?;
         let splice = Splice::new(&traced, &substitution, line_of(outputs));
         let splice = Splice { put: outside, ..splice };
         Ok(splice.linear("vjp", graph, cotangents, outputs.len()))
@@ -344,9 +344,9 @@ impl Trace {
             .arguments()
             .map(|id| batched.contains(&Arc::as_ptr(&traced.outside[&id])))
             .collect();
-        let met = Met::begin();
+        let captures = Captures::begin();
         let (new, marks) = girih_transform::vmap(&traced.graph, &marks, axis)?;
-        let outside = self.outside(&met, &substitution, &members)?;
+        let outside = self.outside(&captures, &substitution, &members)?;
         let splice = Splice::new(&traced, &substitution, line_of(outputs)).moved(&new.map);
         let splice = Splice { put: outside, ..splice };
         Ok(splice.outputs(&new.graph).into_iter().zip(marks).collect())
@@ -419,11 +419,11 @@ impl Trace {
     /// `vary`.
     fn outside(
         &self,
-        met: &Met,
+        captures: &Captures,
         substitution: &FxHashMap<*const Node, Arc<Node>>,
         vary: &[&Tensor],
     ) -> Result<Outside> {
-        let mut tensors = met.tensors();
+        let mut tensors = captures.tensors();
         for tensor in tensors.values_mut() {
             let order = ancestors(&[&*tensor], |_| false);
             if order.iter().any(|node| vary.iter().any(|t| Arc::ptr_eq(t.node(), node))) {

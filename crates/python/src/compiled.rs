@@ -1,9 +1,9 @@
 //! Symbolic sizes as Python numbers, and functions traced for `girih.compile`.
 
 use crate::errors::{IntoPy, invalid, raise};
-use crate::forms::PyProgram;
 use crate::interpreter::detach;
 use crate::location;
+use crate::program::PyProgram;
 use crate::sequences::Listed;
 use crate::symbolic_float::{self, PySymbolicFloat};
 use crate::tensor::PyTensor;
@@ -441,7 +441,7 @@ impl PyTraced {
             .map(|(name, tensor, parameter)| (name, tensor.borrow(py).0.clone(), parameter))
             .collect();
         let mut program = detach(py, || self.0.export(&outside)).py()?;
-        crate::forms::name(&mut program, names.0, output_names.0)?;
+        crate::program::name(&mut program, names.0, output_names.0)?;
         Ok(PyProgram(Mutex::new(program)))
     }
 

@@ -164,7 +164,7 @@ fn compile_only_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<
 #[pyfunction]
 fn compile_program(
     py: Python<'_>,
-    program: &crate::forms::PyProgram,
+    program: &crate::program::PyProgram,
     inputs: Listed<Py<PyTensor>>,
 ) -> PyResult<()> {
     sync(py);

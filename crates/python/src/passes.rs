@@ -1,7 +1,7 @@
 //! Graph passes written in Python.
 
-use crate::forms::PyProgram;
 use crate::interpreter::{Held, try_attach};
+use crate::program::PyProgram;
 use crate::scalars;
 use girih::pass::{self, Pass};
 use girih::{Error, Program};

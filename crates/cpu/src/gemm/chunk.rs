@@ -379,7 +379,7 @@ impl BlockedGemm {
                         let part = CTile { start, ..c };
                         let of_tile =
                             CBlock { batch, rows: rows_of_tile, columns: columns_of_tile };
-                        prepared.ask_for(&self.problem.body_part(&of_tile, part), bindings);
+                        prepared.prefetch_rows(&self.problem.body_part(&of_tile, part), bindings);
                         self.run_tile(block, &slab, tile, p, part);
                     }
                     let done = CBlock { batch, rows, columns: columns.clone() };

@@ -1,6 +1,6 @@
 //! The JIT compiler: generates vector loops at run time, in microseconds each.
 //!
-//! The executor of `girih-kernel` passes chains of loops ([`Chain`]). `lower` turns each into a
+//! The executor of `girih-exec` passes chains of loops ([`Chain`]). `lower` turns each into a
 //! straight-line program of the vector IR (`ir`); elementary functions are traced into it
 //! (`trace`). A linear pass allocates registers (`allocate`), an encoder (`emitter`, with `avx512`
 //! or `avx2`) emits the loop around the program, and the code is placed in memory that is never

@@ -7,7 +7,7 @@
 //! the lock, so there is no deadlock.
 
 use super::{Cut, CutGraph, Visit};
-use crate::devices::Brought;
+use crate::devices::Transferred;
 use crate::hints;
 use crate::node::{Node, State, drop_state};
 use crate::{Context, Error, Result, Tensor};
@@ -26,7 +26,7 @@ const TYPICAL_NODES: usize = 24;
 static CONTENDED: Mutex<()> = Mutex::new(());
 
 /// Cuts a graph, depth-first from the targets with operands first, so that equal computations give
-/// equal graphs, whatever their recording order. The graph is for one device, with values `brought`
+/// equal graphs, whatever their recording order. The graph is for one device, with values `transferred`
 /// from other devices. With `keep`, intermediates with other references become outputs too, since
 /// they would be recomputed otherwise. `take` is called with the graph while no other cut can
 /// contain a lazy node of it.
@@ -35,14 +35,14 @@ static CONTENDED: Mutex<()> = Mutex::new(());
 pub(crate) fn cut<T>(
     device: DeviceId,
     targets: &[&Tensor],
-    brought: &Brought,
+    transferred: &Transferred,
     keep: bool,
     take: impl FnOnce(&CutGraph) -> T,
 ) -> Result<Cut<T>> {
     // Locking all nodes in one section is cheaper than entering a section per node.
     let _section = Section::enter();
     let mut take = Some(take);
-    let mut attempt = || CutWalk::new(device, brought).cut(targets, keep, &mut take);
+    let mut attempt = || CutWalk::new(device, transferred).cut(targets, keep, &mut take);
     if let Some(outcome) = attempt()? {
         return Ok(outcome);
     }
@@ -58,7 +58,7 @@ pub(crate) fn cut<T>(
 /// A graph being cut out. Its marks are cleared when it is dropped.
 struct CutWalk<'a> {
     device: DeviceId,
-    brought: &'a Brought,
+    transferred: &'a Transferred,
     elsewhere: Vec<Arc<Node>>,
     cut: CutGraph,
     ids: FxHashMap<*const Node, NodeId>,
@@ -86,14 +86,14 @@ enum Stop {
     /// Another evaluation computes this node.
     Blocked(Arc<Node>),
     /// Another cut contains a node of the graph.
-    Met,
+    InAnotherCut,
 }
 
 impl<'a> CutWalk<'a> {
-    fn new(device: DeviceId, brought: &'a Brought) -> CutWalk<'a> {
+    fn new(device: DeviceId, transferred: &'a Transferred) -> CutWalk<'a> {
         CutWalk {
             device,
-            brought,
+            transferred,
             elsewhere: Vec::new(),
             cut: CutGraph {
                 graph: Graph::with_capacity(TYPICAL_NODES),
@@ -119,7 +119,7 @@ impl<'a> CutWalk<'a> {
             match self.reach(target)? {
                 None => {}
                 Some(Stop::Blocked(node)) => return Ok(Some(Cut::Blocked(node))),
-                Some(Stop::Met) => return Ok(None),
+                Some(Stop::InAnotherCut) => return Ok(None),
             }
         }
         if !self.elsewhere.is_empty() {
@@ -147,28 +147,28 @@ impl<'a> CutWalk<'a> {
                 Visit::Enter(node) if self.ids.contains_key(&Arc::as_ptr(&node)) => {}
                 Visit::Enter(node) => match self.enter(&node) {
                     // The node is added at its exit.
-                    Found::Lazy => {}
-                    Found::Leaf(op) => {
+                    Reached::Lazy => {}
+                    Reached::Leaf(op) => {
                         let id = self.cut.graph.leaf(op, node.spec());
                         self.add(node, id);
                     }
-                    Found::Drawn(op) => {
+                    Reached::Drawn(op) => {
                         let id = self.cut.graph.leaf(op, node.spec());
                         self.add_marked(node, id);
                     }
-                    Found::Elsewhere => {
+                    Reached::Elsewhere => {
                         // A stand-in for the value. The graph is cut again after the value has been
                         // copied to this device.
                         let id = self.cut.graph.leaf(OpCode::Input.into(), node.spec());
                         self.elsewhere.push(node.clone());
                         self.add(node, id);
                     }
-                    Found::Blocked => return Ok(Some(Stop::Blocked(node))),
-                    Found::Met => return Ok(Some(Stop::Met)),
-                    Found::Donated => {
+                    Reached::Blocked => return Ok(Some(Stop::Blocked(node))),
+                    Reached::InAnotherCut => return Ok(Some(Stop::InAnotherCut)),
+                    Reached::Donated => {
                         return Err(Error::Donated { shape: node.shape().to_string() });
                     }
-                    Found::Placeholder => {
+                    Reached::Placeholder => {
                         node.check()?;
                         // The line is resolved when the error is shown. Resolving it may need the
                         // interpreter, for which this thread must not wait while it holds marks.
@@ -183,7 +183,7 @@ impl<'a> CutWalk<'a> {
                 Visit::Exit(node) => self.exit(node),
             }
         }
-        Ok(self.mark_target(target).then_some(Stop::Met))
+        Ok(self.mark_target(target).then_some(Stop::InAnotherCut))
     }
 
     /// Marks a target that is a constant, which needs no operands and which other evaluations may
@@ -219,9 +219,9 @@ impl<'a> CutWalk<'a> {
     }
 
     /// Pushes a lazy node and its operands on the stack.
-    fn descend(&mut self, node: &Arc<Node>, state: &State) -> Found {
+    fn descend(&mut self, node: &Arc<Node>, state: &State) -> Reached {
         if !node.mark_cut() {
-            return Found::Met;
+            return Reached::InAnotherCut;
         }
         self.stack.push(Visit::Exit(node.clone()));
         let first = self.stack.len();
@@ -232,7 +232,7 @@ impl<'a> CutWalk<'a> {
         });
         // The stack is last in, first out, so that the first operand is visited first.
         self.stack[first..].reverse();
-        Found::Lazy
+        Reached::Lazy
     }
 
     fn add(&mut self, node: Arc<Node>, id: NodeId) {
@@ -356,7 +356,7 @@ fn kept(graph: &Graph, id: NodeId) -> Option<NodeId> {
 }
 
 /// How a walk treats a node.
-enum Found {
+enum Reached {
     /// The node is on the stack; its exit follows the exits of its operands.
     Lazy,
     Leaf(Op),
@@ -369,31 +369,31 @@ enum Found {
     /// The value must be copied from another device.
     Elsewhere,
     Blocked,
-    Met,
+    InAnotherCut,
 }
 
 impl CutWalk<'_> {
     /// Determines how a node enters the graph: as a leaf, with its argument, or after its operands.
-    fn enter(&mut self, node: &Arc<Node>) -> Found {
+    fn enter(&mut self, node: &Arc<Node>) -> Reached {
         let (mut state, device) = (node.state(), self.device);
         let is_here = |value: &Value| value.buffer.handle().device() == device;
         let value = match &*state {
             State::Available(value) if is_here(value) => value.clone(),
-            State::Available(_) => match self.brought.get(&Arc::as_ptr(node)) {
+            State::Available(_) => match self.transferred.get(&Arc::as_ptr(node)) {
                 Some(value) => value.clone(),
-                None => return Found::Elsewhere,
+                None => return Reached::Elsewhere,
             },
             &State::Random { key, offset } => {
                 if !node.mark_cut() {
-                    return Found::Met;
+                    return Reached::InAnotherCut;
                 }
                 self.cut.arguments.push(Argument::RandomKey { key, offset });
-                return Found::Drawn(node.op());
+                return Reached::Drawn(node.op());
             }
             State::Scheduled(scheduled)
                 if scheduled.value.as_ref().is_some_and(|v| !is_here(v)) =>
             {
-                return Found::Elsewhere;
+                return Reached::Elsewhere;
             }
             State::Scheduled(scheduled) => match (&scheduled.value, scheduled.completion.poll()) {
                 (Some(value), Some(Ok(()))) => value.clone(),
@@ -401,27 +401,27 @@ impl CutWalk<'_> {
                     self.cut.after.push(scheduled.completion.clone());
                     value.clone()
                 }
-                _ => return Found::Blocked,
+                _ => return Reached::Blocked,
             },
             State::Leaf if node.code() == OpCode::Constant => {
-                return Found::Leaf(constant(node, &mut self.cut.arguments));
+                return Reached::Leaf(constant(node, &mut self.cut.arguments));
             }
-            State::Leaf if node.code() == OpCode::Input => return Found::Placeholder,
-            State::Leaf | State::Literal => return Found::Leaf(node.op()),
-            State::Donated => return Found::Donated,
+            State::Leaf if node.code() == OpCode::Input => return Reached::Placeholder,
+            State::Leaf | State::Literal => return Reached::Leaf(node.op()),
+            State::Donated => return Reached::Donated,
             lazy @ State::Unary(_, input) if node.code() == OpCode::ToDevice => {
                 // The operand of a move is computed on its own device, committed or not. A move to
                 // this device moves nothing; only files and `apply` have such moves.
                 return match input.place().device() == node.place().device() {
                     true => self.descend(node, lazy),
-                    false => Found::Elsewhere,
+                    false => Reached::Elsewhere,
                 };
             }
             lazy @ State::Unary(_, input) => match view_of_data(node, input) {
                 None => return self.descend(node, lazy),
                 Some(value) => {
                     if !node.mark_cut() {
-                        return Found::Met;
+                        return Reached::InAnotherCut;
                     }
                     let lazy = std::mem::replace(&mut *state, State::Available(value.clone()));
                     node.unmark_cut();
@@ -437,7 +437,7 @@ impl CutWalk<'_> {
             _ => OpCode::Input,
         };
         self.cut.arguments.push(Argument::Tensor(value, node.spec()));
-        Found::Leaf(code.into())
+        Reached::Leaf(code.into())
     }
 }
 
@@ -495,7 +495,7 @@ mod tests {
                     // `recv` returns an error if `f` panics, which ends this thread too.
                     let _ = ends.recv();
                 };
-                cut(device, &[tensor], &Brought::default(), true, hold).unwrap();
+                cut(device, &[tensor], &Transferred::default(), true, hold).unwrap();
             });
             is_ready.recv().unwrap();
             f();

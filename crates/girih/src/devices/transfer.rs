@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Values of other devices that were copied to the device of an evaluation, by node.
-pub(crate) type Brought = FxHashMap<*const Node, Value>;
+pub(crate) type Transferred = FxHashMap<*const Node, Value>;
 
 impl Tensor {
     /// The device on which the tensor is computed. A constant or a random draw that is not
@@ -89,7 +89,7 @@ impl Tensor {
 /// and indices on the host follow the other operands.
 ///
 /// Errors: [`Error::MixedDevices`].
-pub(crate) fn together(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+pub(crate) fn colocate(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     let indexes =
         |at: usize, t: &Tensor| at > 0 && op.class() == Class::Index && t.dtype().is_int();
     let follows =
@@ -117,10 +117,14 @@ pub(crate) fn mixed(op: &'static str, inputs: &[&Tensor]) -> Error {
 }
 
 /// Copies the values of nodes to an executor's device. Results of `to_device` receive their values.
-/// For other data the copy is added to `brought`.
+/// For other data the copy is added to `transferred`.
 ///
 /// Errors: those of the evaluations on the other devices.
-pub(crate) fn bring(nodes: &[Arc<Node>], to: &Executor, brought: &mut Brought) -> Result<()> {
+pub(crate) fn transfer_values(
+    nodes: &[Arc<Node>],
+    to: &Executor,
+    transferred: &mut Transferred,
+) -> Result<()> {
     let source = |node: &Arc<Node>| {
         let mut operand = None;
         if node.code() == OpCode::ToDevice {
@@ -134,7 +138,7 @@ pub(crate) fn bring(nodes: &[Arc<Node>], to: &Executor, brought: &mut Brought) -
     for (node, source) in nodes.iter().zip(&sources) {
         let value = carried(&eval::value(source, "to_device")?, &source.spec(), to)?;
         if Arc::ptr_eq(node, source.node()) {
-            brought.insert(Arc::as_ptr(node), value);
+            transferred.insert(Arc::as_ptr(node), value);
             continue;
         }
         let mut state = node.state();

@@ -2,7 +2,7 @@
 //! that two threads never compute a node twice.
 
 use crate::cut::{Cut, CutGraph, cut};
-use crate::devices::Brought;
+use crate::devices::Transferred;
 use crate::node::{Node, Scheduled, State, drop_state};
 use crate::{Error, Result, Tensor, nested};
 use girih_runtime::{Completion, DeviceId, Value};
@@ -24,11 +24,11 @@ pub(super) enum Claimed {
 pub(super) fn claim(
     device: DeviceId,
     targets: &[&Tensor],
-    brought: &Brought,
+    transferred: &Transferred,
     keep: bool,
 ) -> Result<Claimed> {
     let take = |cut: &CutGraph| (!cut.outputs.is_empty()).then(|| Arc::new(Claim::take(cut)));
-    Ok(match cut(device, targets, brought, keep, take)? {
+    Ok(match cut(device, targets, transferred, keep, take)? {
         Cut::Ready(cut, Some(claim)) => Claimed::Work(cut, claim),
         Cut::Ready(_, None) => Claimed::Nothing,
         Cut::Blocked(node) => Claimed::Blocked(node),

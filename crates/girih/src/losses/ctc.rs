@@ -102,8 +102,8 @@ pub fn ctc_loss(
     let dtype = super::full(log_p.dtype());
     let log_p = log_p.astype(dtype.widened())?;
     // The padding after an entry's labels is arbitrary.
-    let told = Tensor::iota(labels.shape(), 1, DType::I64)?.lt(&lengths.unsqueeze(1)?)?;
-    let labels = where_(&told, &labels, 0)?.check_labels(classes)?;
+    let valid = Tensor::iota(labels.shape(), 1, DType::I64)?.lt(&lengths.unsqueeze(1)?)?;
+    let labels = where_(&valid, &labels, 0)?.check_labels(classes)?;
     let forward = alphas(&log_p, &labels, &steps, options.blank)?;
     let loss = ends(&forward, &lengths)?.neg()?;
     let never = loss.gt(-0.5 * NEVER)?;

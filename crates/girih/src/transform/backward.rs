@@ -2,7 +2,7 @@
 
 use super::{Splice, Traced};
 use crate::node::Node;
-use crate::outside::{Met, Outside};
+use crate::outside::{Captures, Outside};
 use crate::tape::{self, Notes, Step};
 use crate::{Error, Result, Tensor, no_grad};
 use girih_ir::{Graph, GraphBuilder, Literal, NodeId, OpCode};
@@ -162,7 +162,7 @@ impl TapeWalk {
         let cotangents: Vec<NodeId> = outputs.iter().map(|&o| b.input(b.spec(o).clone())).collect();
         let wrt: Vec<NodeId> = looked.iter().map(|l| l.input).collect();
         tape::count_gradients();
-        let met = Met::begin();
+        let captures = Captures::begin();
         let graph = girih_transform::vjp(&b.finish([]), &outputs, &cotangents, &wrt)?;
         let traced = Traced {
             graph: Graph::new(),
@@ -172,7 +172,7 @@ impl TapeWalk {
             draws: Vec::new(),
         };
         let splice = Splice::new(&traced, &FxHashMap::default(), output.node().location());
-        let splice = Splice { put: Outside::new(met.tensors()), ..splice };
+        let splice = Splice { put: Outside::new(captures.tensors()), ..splice };
         let mut recorder = Recorder { splice, graph, tensors: FxHashMap::default() };
         recorder.tensors.insert(cotangents[0], seed);
         let mut given = Vec::new();

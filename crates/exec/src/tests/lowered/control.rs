@@ -96,7 +96,7 @@ fn a_carry_updated_in_place_is_not_copied_by_iterations() {
         // SAFETY: the driver's bindings are the kernel's.
         unsafe { prepared[kernel].run(bindings, &mut scratch) }
     };
-    let hooks = Hooks { run: &mut launch, steady: &mut |_, _| None, proceed: &mut || Ok(()) };
+    let hooks = Hooks { run: &mut launch, strided: &mut |_, _| None, proceed: &mut || Ok(()) };
     // SAFETY: the buffers have the program's sizes, and only this thread uses them.
     unsafe { Driver::new(control).run(&bindings, hooks) }.unwrap();
     assert_eq!((done, ran), (3, 3), "the copy is done, the element is set");

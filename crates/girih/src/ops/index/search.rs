@@ -397,6 +397,6 @@ impl Tensor {
 ///
 /// Errors: a shape error for shapes that do not broadcast together.
 pub fn broadcast_shapes(shapes: &[Shape]) -> Result<Shape> {
-    let together = |a: Shape, b: &Shape| a.broadcast(b, "broadcast_shapes");
-    Ok(shapes.iter().try_fold(Shape::scalar(), together)?)
+    let broadcast = |a: Shape, b: &Shape| a.broadcast(b, "broadcast_shapes");
+    Ok(shapes.iter().try_fold(Shape::scalar(), broadcast)?)
 }

@@ -3,7 +3,7 @@
 use super::{Rule, constant, operand_of, stand_in, with_literal};
 use girih_ir::{GraphBuilder, Literal, Node, NodeId, OpCode, Result};
 
-type Found = Result<Option<NodeId>>;
+type Rewritten = Result<Option<NodeId>>;
 
 pub(super) static RULES: &[Rule] = &[
     Rule { name: "x * 1 = x of reals", on: &[OpCode::Mul], exact: true, apply: times_one },
@@ -46,14 +46,14 @@ pub(super) static RULES: &[Rule] = &[
 // Complex multiplication adds and subtracts zeros, which turns infinities into NaN and changes the
 // signs of zeros. The identities of real numbers for `1`, `-1` and `-0` therefore do not hold.
 
-fn times_one(b: &mut GraphBuilder, node: &Node) -> Found {
+fn times_one(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     match with_literal(b, node) {
         Some((x, value)) if value.is(1.0) && !value.dtype.is_complex() => stand_in(b, x, node),
         _ => Ok(None),
     }
 }
 
-fn over_one(b: &mut GraphBuilder, node: &Node) -> Found {
+fn over_one(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     match b.graph().literal(node.inputs[1]) {
         Some(value) if value.is(1.0) && !value.dtype.is_complex() => {
             stand_in(b, node.inputs[0], node)
@@ -63,7 +63,7 @@ fn over_one(b: &mut GraphBuilder, node: &Node) -> Found {
 }
 
 /// Applies only to +0, whose bits are 0, since `-0 - -0` is +0.
-fn minus_zero(b: &mut GraphBuilder, node: &Node) -> Found {
+fn minus_zero(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     match b.graph().literal(node.inputs[1]) {
         Some(value) if value.bits == 0 => stand_in(b, node.inputs[0], node),
         _ => Ok(None),
@@ -71,7 +71,7 @@ fn minus_zero(b: &mut GraphBuilder, node: &Node) -> Found {
 }
 
 /// For floats, applies only to -0, since `-0 + 0` is +0.
-fn plus_zero(b: &mut GraphBuilder, node: &Node) -> Found {
+fn plus_zero(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     let neutral = Literal::from_f64(node.spec.dtype, -0.0);
     match with_literal(b, node) {
         Some((x, value)) if value == neutral && !value.dtype.is_complex() => stand_in(b, x, node),
@@ -79,14 +79,14 @@ fn plus_zero(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-fn times_zero(b: &mut GraphBuilder, node: &Node) -> Found {
+fn times_zero(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     match with_literal(b, node) {
         Some((_, value)) if value.bits == 0 && !value.dtype.is_inexact() => constant(b, 0, node),
         _ => Ok(None),
     }
 }
 
-fn times_minus_one(b: &mut GraphBuilder, node: &Node) -> Found {
+fn times_minus_one(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     match with_literal(b, node) {
         // Do not rewrite if a broadcast would have to follow: one op would become two.
         Some((x, value)) if value.is(-1.0) && *b.spec(x) == node.spec => {
@@ -97,14 +97,14 @@ fn times_minus_one(b: &mut GraphBuilder, node: &Node) -> Found {
 }
 
 /// Does not apply to floats, since NaN and infinities give NaN.
-fn minus_itself(b: &mut GraphBuilder, node: &Node) -> Found {
+fn minus_itself(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     match node.inputs[0] == node.inputs[1] && !node.spec.dtype.is_inexact() {
         true => constant(b, 0, node),
         false => Ok(None),
     }
 }
 
-fn plus_negative(b: &mut GraphBuilder, node: &Node) -> Found {
+fn plus_negative(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     let (x, y) = (node.inputs[0], node.inputs[1]);
     if let Some(y) = operand_of(b, y, OpCode::Neg) {
         return b.sub(x, y).map(Some);
@@ -115,7 +115,7 @@ fn plus_negative(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-fn minus_negative(b: &mut GraphBuilder, node: &Node) -> Found {
+fn minus_negative(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     match operand_of(b, node.inputs[1], OpCode::Neg) {
         Some(y) => b.add(node.inputs[0], y).map(Some),
         None => Ok(None),
@@ -123,11 +123,11 @@ fn minus_negative(b: &mut GraphBuilder, node: &Node) -> Found {
 }
 
 /// The inner operand of two applications of the same op.
-fn twice(b: &mut GraphBuilder, node: &Node) -> Found {
+fn twice(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     Ok(operand_of(b, node.inputs[0], node.op.code))
 }
 
-fn abs_of_sign(b: &mut GraphBuilder, node: &Node) -> Found {
+fn abs_of_sign(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     let x = node.inputs[0];
     if b.graph().node(x).op.code == OpCode::Abs {
         return Ok(Some(x));
@@ -140,7 +140,7 @@ fn abs_of_sign(b: &mut GraphBuilder, node: &Node) -> Found {
 }
 
 /// IEEE 754 defines `x^0 = 1` for every x, including NaN.
-fn trivial_power(b: &mut GraphBuilder, node: &Node) -> Found {
+fn trivial_power(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     match b.graph().literal(node.inputs[1]) {
         Some(exponent) if exponent.is(0.0) => constant(b, 1, node),
         Some(exponent) if exponent.is(1.0) => stand_in(b, node.inputs[0], node),
@@ -148,7 +148,7 @@ fn trivial_power(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-fn simple_power(b: &mut GraphBuilder, node: &Node) -> Found {
+fn simple_power(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     let (x, dtype) = (node.inputs[0], node.spec.dtype);
     let Some(exponent) = b.graph().literal(node.inputs[1]) else { return Ok(None) };
     if *b.spec(x) != node.spec {
@@ -180,7 +180,7 @@ fn root(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
     b.select(endless, most, root)
 }
 
-fn idempotent(_: &mut GraphBuilder, node: &Node) -> Found {
+fn idempotent(_: &mut GraphBuilder, node: &Node) -> Rewritten {
     Ok((node.inputs[0] == node.inputs[1]).then_some(node.inputs[0]))
 }
 
@@ -189,7 +189,7 @@ fn is_ones(value: Literal) -> bool {
     value == Literal::from_i64(value.dtype, -1)
 }
 
-fn and_literal(b: &mut GraphBuilder, node: &Node) -> Found {
+fn and_literal(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     match with_literal(b, node) {
         Some((_, value)) if value.bits == 0 => constant(b, 0, node),
         Some((x, value)) if is_ones(value) => stand_in(b, x, node),
@@ -197,7 +197,7 @@ fn and_literal(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-fn or_literal(b: &mut GraphBuilder, node: &Node) -> Found {
+fn or_literal(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     match with_literal(b, node) {
         Some((x, value)) if value.bits == 0 => stand_in(b, x, node),
         Some((_, value)) if is_ones(value) => constant(b, -1, node),
@@ -205,7 +205,7 @@ fn or_literal(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-fn xor_literal(b: &mut GraphBuilder, node: &Node) -> Found {
+fn xor_literal(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     match with_literal(b, node) {
         Some((x, value)) if value.bits == 0 => stand_in(b, x, node),
         _ => Ok(None),

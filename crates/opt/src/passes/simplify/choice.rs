@@ -4,7 +4,7 @@ use super::{Rule, operand_of, stand_in};
 use girih_ir::DType::{self, *};
 use girih_ir::{GraphBuilder, Node, NodeId, OpCode, Result};
 
-type Found = Result<Option<NodeId>>;
+type Rewritten = Result<Option<NodeId>>;
 
 pub(super) static RULES: &[Rule] = &[
     Rule { name: "where(c, x, x) = x", on: &[OpCode::Where], exact: true, apply: same_branches },
@@ -40,32 +40,32 @@ pub(super) static RULES: &[Rule] = &[
     },
 ];
 
-fn same_branches(b: &mut GraphBuilder, node: &Node) -> Found {
+fn same_branches(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     match node.inputs[1] == node.inputs[2] {
         true => stand_in(b, node.inputs[1], node),
         false => Ok(None),
     }
 }
 
-fn known_condition(b: &mut GraphBuilder, node: &Node) -> Found {
+fn known_condition(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     match b.graph().literal(node.inputs[0]) {
         Some(c) => stand_in(b, node.inputs[if c.bits != 0 { 1 } else { 2 }], node),
         None => Ok(None),
     }
 }
 
-fn negated_condition(b: &mut GraphBuilder, node: &Node) -> Found {
+fn negated_condition(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     match operand_of(b, node.inputs[0], OpCode::Not) {
         Some(c) => b.select(c, node.inputs[2], node.inputs[1]).map(Some),
         None => Ok(None),
     }
 }
 
-fn same_cast(b: &mut GraphBuilder, node: &Node) -> Found {
+fn same_cast(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     Ok((b.dtype(node.inputs[0]) == node.spec.dtype).then_some(node.inputs[0]))
 }
 
-fn cast_of_cast(b: &mut GraphBuilder, node: &Node) -> Found {
+fn cast_of_cast(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     let Some(x) = operand_of(b, node.inputs[0], OpCode::Cast) else { return Ok(None) };
     let (from, via, to) = (b.dtype(x), b.dtype(node.inputs[0]), node.spec.dtype);
     // An integer cast to a narrower integer wraps, but saturates by way of a float.
@@ -76,7 +76,7 @@ fn cast_of_cast(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-fn bitcast_of_bitcast(b: &mut GraphBuilder, node: &Node) -> Found {
+fn bitcast_of_bitcast(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     let Some(x) = operand_of(b, node.inputs[0], OpCode::Bitcast) else { return Ok(None) };
     b.emit(node.op.clone(), &[x]).map(Some)
 }

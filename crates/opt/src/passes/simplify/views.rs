@@ -4,7 +4,7 @@ use super::Rule;
 use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
 use girih_ir::{Class, Dim, GraphBuilder, Node, NodeId, Op, OpCode, Result, Shape};
 
-type Found = Result<Option<NodeId>>;
+type Rewritten = Result<Option<NodeId>>;
 
 pub(super) static RULES: &[Rule] = &[
     Rule {
@@ -77,7 +77,7 @@ fn below<'a>(b: &'a GraphBuilder, node: &Node, code: OpCode) -> Option<&'a Node>
     (node.op.code == code).then_some(node)
 }
 
-fn identity(b: &mut GraphBuilder, node: &Node) -> Found {
+fn identity(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     let x = node.inputs[0];
     if *b.spec(x) != node.spec {
         return Ok(None);
@@ -95,7 +95,7 @@ fn identity(b: &mut GraphBuilder, node: &Node) -> Found {
     Ok(same.then_some(x))
 }
 
-fn last_of_two(b: &mut GraphBuilder, node: &Node) -> Found {
+fn last_of_two(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     let Some(x) = below(b, node, node.op.code).map(|n| n.inputs[0]) else { return Ok(None) };
     b.emit(node.op.clone(), &[x]).map(Some)
 }
@@ -107,7 +107,7 @@ fn adds_leading_ones(from: &Shape, to: &Shape) -> bool {
     added.is_some_and(|n| to.dims().skip(n).eq(from.dims()) && to.dims().take(n).all(|d| d == one))
 }
 
-fn broadcast_of_leading_ones(b: &mut GraphBuilder, node: &Node) -> Found {
+fn broadcast_of_leading_ones(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     let Some(reshape) = below(b, node, OpCode::Reshape) else { return Ok(None) };
     let x = reshape.inputs[0];
     match adds_leading_ones(b.shape(x), &reshape.spec.shape) {
@@ -116,7 +116,7 @@ fn broadcast_of_leading_ones(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-fn permute_of_permute(b: &mut GraphBuilder, node: &Node) -> Found {
+fn permute_of_permute(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     let (Some(inner), Attrs::Perm(outer)) = (below(b, node, OpCode::Permute), &node.op.attrs)
     else {
         return Ok(None);
@@ -127,7 +127,7 @@ fn permute_of_permute(b: &mut GraphBuilder, node: &Node) -> Found {
     b.permute(x, &both).map(Some)
 }
 
-fn slice_of_slice(b: &mut GraphBuilder, node: &Node) -> Found {
+fn slice_of_slice(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     let (Some(inner), Attrs::Slice(outer)) = (below(b, node, OpCode::Slice), &node.op.attrs) else {
         return Ok(None);
     };
@@ -146,7 +146,7 @@ fn reverses_nothing(node: &Node, axis: usize) -> bool {
     size.is(0) || size.is(1)
 }
 
-fn shorter_flip(b: &mut GraphBuilder, node: &Node) -> Found {
+fn shorter_flip(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     let Attrs::Axes { axes, .. } = node.op.attrs else { return Ok(None) };
     let long: AxisSet = axes.iter().filter(|&axis| !reverses_nothing(node, axis)).collect();
     let (x, wanted) = match below(b, node, OpCode::Flip) {
@@ -174,7 +174,7 @@ fn unstretched(b: &GraphBuilder, x: NodeId) -> Option<NodeId> {
     }
 }
 
-fn implicit_broadcast(b: &mut GraphBuilder, node: &Node) -> Found {
+fn implicit_broadcast(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     if node.op.class() != Class::Elementwise || node.inputs.len() < 2 {
         return Ok(None);
     }
@@ -199,7 +199,7 @@ fn starts_from_zero(node: &Node) -> bool {
     node.op.code == OpCode::ReduceSum && node.spec.dtype.is_inexact()
 }
 
-fn trivial_reduction(b: &mut GraphBuilder, node: &Node) -> Found {
+fn trivial_reduction(b: &mut GraphBuilder, node: &Node) -> Rewritten {
     let Attrs::Axes { axes, .. } = node.op.attrs else { return Ok(None) };
     let x = node.inputs[0];
     if !axes.iter().all(|axis| b.shape(x).dim(axis).is(1)) {

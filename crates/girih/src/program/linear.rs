@@ -2,7 +2,7 @@
 //! a graph to a graph and runs nothing.
 
 use super::Program;
-use crate::outside::Met;
+use crate::outside::Captures;
 use crate::{Error, Result, Saved};
 use girih_ir::ops::control::{CallMode, Control};
 use girih_ir::ops::{Attrs, Class};
@@ -96,7 +96,7 @@ impl Program {
     pub fn linearize(&self, wrt: &[NodeId]) -> Result<(Program, Program)> {
         let mut map = Program::of_graph(Graph::new());
         let values = self.guarded(|| {
-            let met = Met::begin();
+            let captures = Captures::begin();
             let new = girih_transform::linearize(&self.graph, wrt)?;
             let graph = &new.graph;
             let mut varies = vec![false; graph.len()];
@@ -123,13 +123,13 @@ impl Program {
             let inner = graph.ids().filter(|id| varies[id.index()] && !new.added.contains(id));
             inner.for_each(|id| linear.copy(id));
             let linear = Program::of_graph(linear.finish(tangents.iter().copied()).0);
-            map = linear.with_outside(met.tensors())?;
+            map = linear.with_outside(captures.tensors())?;
 
             let mut values = PartialGraph::of(graph);
             graph.ids().filter(fixed).for_each(|id| values.copy(id));
             let (values, at) = values.finish(outputs.iter().chain(&residuals).copied());
             let at = |id: NodeId| at[new.map[id.index()].index()];
-            self.moved(values, at).with_outside(met.tensors())
+            self.moved(values, at).with_outside(captures.tensors())
         })?;
         map.graph.set_guards(values.graph.guards().to_vec());
         Ok((values, map))

@@ -2,7 +2,7 @@
 //! program with the same held values, and runs nothing.
 
 use super::Program;
-use crate::outside::Met;
+use crate::outside::Captures;
 use crate::{Error, Result, Tensor, pass};
 use girih_ir::dim::Guards;
 use girih_ir::{Dim, Graph, GraphBuilder, NodeId, OpCode, Shape, TensorSpec};
@@ -250,12 +250,12 @@ impl Program {
 
     /// The program with all its custom rules recorded, for a file.
     pub(super) fn with_rules(&self) -> Result<Cow<'_, Program>> {
-        let met = Met::begin();
+        let captures = Captures::begin();
         match girih_transform::record_rules(&self.graph)? {
             None => Ok(Cow::Borrowed(self)),
             Some(graph) => {
                 let program = self.with_graph(graph);
-                Ok(Cow::Owned(program.with_outside(met.tensors())?))
+                Ok(Cow::Owned(program.with_outside(captures.tensors())?))
             }
         }
     }
@@ -266,14 +266,14 @@ impl Program {
         &self,
         write: impl FnOnce() -> Result<Program, E>,
     ) -> Result<Program, E> {
-        let met = Met::begin();
+        let captures = Captures::begin();
         // While a pass runs, its caller collects the guards.
         if pass::is_running() {
-            return Ok(write()?.with_outside(met.tensors())?);
+            return Ok(write()?.with_outside(captures.tensors())?);
         }
         let decided = Guards::new();
         let entered = decided.enter();
-        let mut program = write()?.with_outside(met.tensors())?;
+        let mut program = write()?.with_outside(captures.tensors())?;
         drop(entered);
         let mut guards = self.graph.guards().to_vec();
         guards.extend(decided.collected());
