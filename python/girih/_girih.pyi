@@ -3267,6 +3267,10 @@ class TracedFunction:
     @property
     def guards(self) -> list[str]:
         """The conditions on sizes under which the program is valid."""
+    def path(self, /, args: Sequence[Tensor]) -> str:
+        """How a call with arguments that the program serves runs: "exact", "symbolic", "tiled: 3
+        tiles" or "compile".
+        """
     def refuses(self, /, args: Sequence[Tensor]) -> str | None:
         """The reason why the program is not valid for these arguments; None if it is valid."""
     @property
@@ -4194,9 +4198,9 @@ def expand_dims(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Inserts an axis of size one, or several axes at the given positions of the result."""
-def explain_tensors(tensors: Sequence[_TensorLike], asm: bool) -> tuple[str, str, str]:
+def explain_tensors(tensors: Sequence[_TensorLike], asm: bool) -> tuple[str, str, str | None]:
     """Explains what evaluating tensors would do: as text, as JSON, and as C source of the kernels;
-    optionally with machine code.
+    optionally with machine code. There is no C for devices whose kernels are their own.
     """
 def expm1(x: _TensorLike, /) -> Tensor:
     """``exp(x) - 1``, precise near 0."""

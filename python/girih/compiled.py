@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
     #: Axis and name of each dynamic axis of an argument.
     _Axes: TypeAlias = Mapping[int, "str | Dim"]
-    _Dynamic: TypeAlias = list[tuple[int, str, "tuple[int, int | None] | None"]]
+    _Dynamic: TypeAlias = list[tuple[int, str, "tuple[int, int | None] | None", "int | None"]]
+    #: The size of a tile along each tiled axis of an argument.
+    _Tiles: TypeAlias = Mapping[int, int]
 
 __all__ = ["CompiledFunction", "Dim", "compile"]
 
@@ -80,6 +82,7 @@ class CompiledFunction(_girih.CompiledCall, Generic[P, R]):
         donate: int | str | Sequence[int | str] = (),
         static_argnums: int | Sequence[int] = (),
         static_argnames: str | Sequence[str] = (),
+        tile: Mapping[int | str, _Tiles] | None = None,
     ) -> None:
         if dynamic_dims is not None and not isinstance(dynamic_dims, Mapping):
             raise InvalidArgumentError(
@@ -94,6 +97,7 @@ class CompiledFunction(_girih.CompiledCall, Generic[P, R]):
         self._fun = fun
         self._name = name_of(fun)
         self._dims = _checked(fun, self._name, dynamic_dims or {})
+        _add_tiles(fun, self._name, tile or {}, self._dims)
         self._donate = _arguments(fun, self._name, donate, "donate")
         self._static = _arguments(fun, self._name, static_argnums, "static_argnums")
         self._static |= _arguments(fun, self._name, static_argnames, "static_argnames")
@@ -211,6 +215,31 @@ class CompiledFunction(_girih.CompiledCall, Generic[P, R]):
         if fun is None or name.startswith("__") or not _is_module(fun):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(fun, name)
+
+    def path(self, *args: Any, **kwargs: Any) -> str:
+        """How a call with these arguments runs. Nothing is traced, compiled or run.
+
+        Args:
+            *args: As in a call.
+            **kwargs: As in a call.
+
+        Returns:
+            ``"exact"`` for a program that is compiled for these sizes, ``"symbolic"`` for one whose
+            kernels are lowered for them, ``"tiled: 16 tiles"`` for the program of a tile, and
+            ``"compile"`` if the function is traced, or the program compiled.
+
+        Example:
+            >>> import girih as gr
+            >>> double = gr.compile(lambda x: x * 2, tile={0: {0: 1000}})
+            >>> y = double(gr.ones([2500]))
+            >>> double.path(gr.ones([9999]))
+            'tiled: 10 tiles'
+        """
+        call = _Call(self, args, kwargs)
+        for program in self._programs.get(call.key(), []):
+            if program.refuses(call.tensors) is None:
+                return program.traced.path(call.tensors)
+        return "compile"
 
     @property
     def num_programs(self) -> int:
@@ -495,9 +524,9 @@ def _checked(
         dims: _Dynamic = []
         for axis, dim in axes.items():
             if isinstance(dim, Dim):
-                dims.append((int(axis), dim.name, (dim.min, dim.max)))
+                dims.append((int(axis), dim.name, (dim.min, dim.max), None))
             elif isinstance(dim, str):
-                dims.append((int(axis), dim, None))
+                dims.append((int(axis), dim, None, None))
             else:
                 raise InvalidArgumentError(
                     f"compile: axis {axis} of argument {argument!r} needs a name or a girih.Dim, "
@@ -509,6 +538,39 @@ def _checked(
         elif argument in parameters:
             out[parameters.index(str(argument))] = dims
     return out
+
+
+def _add_tiles(
+    fun: Callable[..., Any],
+    name: str,
+    tile: Mapping[int | str, _Tiles],
+    dims: dict[int | str, _Dynamic],
+) -> None:
+    """Adds the sizes of tiles to the dynamic axes. A tiled axis without a name gets one."""
+    if not isinstance(tile, Mapping):
+        raise InvalidArgumentError(
+            "compile: tile is a dict from arguments to the sizes of tiles along their axes, as in "
+            f"{{0: {{0: 1024}}}}; got a {type(tile).__name__}"
+        )
+    for argument, sizes in tile.items():
+        if not isinstance(sizes, Mapping):
+            raise InvalidArgumentError(
+                f"compile: tile is {{argument: {{axis: size}}}}, as in {{0: {{0: 1024}}}}; got "
+                f"{sizes!r} for argument {argument!r}"
+            )
+        for axis, size in sizes.items():
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                raise InvalidArgumentError(
+                    f"compile: the tile along axis {axis} of argument {argument!r} is a number of "
+                    f"elements, at least 1; got {size!r}"
+                )
+        known = {axis: (axis, label, limits) for axis, label, limits, _ in dims.get(argument, [])}
+        for axis in sizes:
+            label = f"tile_{argument}_{axis}".replace("-", "last")
+            known.setdefault(int(axis), (int(axis), label, None))
+        checked = _checked(fun, name, {argument: {}})
+        tiled = [(*dim, sizes.get(dim[0])) for dim in known.values()]
+        dims.update(dict.fromkeys(checked, tiled))
 
 
 def _arguments(
@@ -551,6 +613,7 @@ def compile(
     donate: int | str | Sequence[int | str] = (),
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
+    tile: Mapping[int | str, _Tiles] | None = None,
 ) -> CompiledFunction[P, R]: ...
 @overload
 def compile(
@@ -559,6 +622,7 @@ def compile(
     donate: int | str | Sequence[int | str] = (),
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
+    tile: Mapping[int | str, _Tiles] | None = None,
 ) -> Callable[[Callable[P, R]], CompiledFunction[P, R]]: ...
 def compile(
     fun: Callable[..., Any] | None = None,
@@ -566,6 +630,7 @@ def compile(
     donate: int | str | Sequence[int | str] = (),
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
+    tile: Mapping[int | str, _Tiles] | None = None,
 ) -> Any:
     """Returns a function that is traced once and then run as a compiled program.
 
@@ -604,6 +669,14 @@ def compile(
         static_argnums: Arguments, by position, whose values are fixed in the program, such as
             floats in an ``if``: each value has its own program. They must be hashable.
         static_argnames: As ``static_argnums``, by name.
+        tile: For each argument, by position or name, the size of a tile along axes: ``{0: {0:
+            1024}}``. Larger tensors run tile by tile, by the program that is compiled for a tile,
+            with a smaller last tile. Corresponding axes of all arguments must be named. Axes of
+            elementwise ops, of products, and of reductions that are results can be tiled; a
+            function that needs a whole axis runs as a whole (:meth:`CompiledFunction.path` says
+            which). A sum over a tiled axis adds the sums of tiles, and is rounded in that order. In
+            the scope of another device, tensors of the host stream through that device tile by
+            tile, so they may be larger than its memory; the results are on the host.
 
     Returns:
         A :class:`CompiledFunction`. A call runs the program immediately, so its results are
@@ -615,9 +688,10 @@ def compile(
     Raises:
         ShapeError: Axes with the same name differ in size, or a size is out of its range.
         AxisError: An argument has no such axis.
-        InvalidArgumentError: ``dynamic_dims``, ``donate`` or a static argument names no argument, a
-            value is not hashable, a tensor donated before is used, or the function refers to an
-            object that may change and cannot be guarded.
+        InvalidArgumentError: ``dynamic_dims``, ``donate``, ``tile`` or a static argument names no
+            argument, the size of a tile is less than 1, a value is not hashable, a tensor donated
+            before is used, or the function refers to an object that may change and cannot be
+            guarded.
         TracedValueError: The function reads the value of a tensor.
 
     Example:
@@ -639,8 +713,9 @@ def compile(
             donate=donate,
             static_argnums=static_argnums,
             static_argnames=static_argnames,
+            tile=tile,
         )
-    return CompiledFunction(fun, dynamic_dims, donate, static_argnums, static_argnames)
+    return CompiledFunction(fun, dynamic_dims, donate, static_argnums, static_argnames, tile)
 
 
 explain_public(globals())

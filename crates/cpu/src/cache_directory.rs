@@ -1,6 +1,5 @@
 //! The location of compiled programs on disk, from the environment.
 
-use crate::device::parse_bytes;
 use girih_runtime::{Backend, DiskCache, DiskLimits, Result, env, private};
 use girih_sync::OnceLock;
 use std::path::PathBuf;
@@ -65,7 +64,7 @@ fn find(backend: &dyn Backend) -> Result<CacheState> {
 fn limits() -> Result<DiskLimits> {
     let bytes = env::parsed(
         "GIRIH_CACHE_LIMIT",
-        |text| parse_bytes(text).map(|bytes| bytes as u64),
+        |text| env::parse_bytes(text).map(|bytes| bytes as u64),
         "a number of bytes, such as 100000000 or 100M",
     )?;
     let milliseconds = env::parsed(

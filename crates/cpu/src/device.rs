@@ -8,6 +8,7 @@ use crate::prepacked::{LaunchWeights, PrepackedBytes};
 use crate::{HostProgram, Pool};
 use girih_exec::tuning::tuning;
 use girih_exec::{Bindings, ExecError};
+use girih_runtime::env;
 use girih_runtime::{
     Allocator, Binary, Buffer, ChunkCounts, Device, DeviceId, Error, Launch, LoadedProgram, Place,
     Properties, Result, Runs, Value,
@@ -66,9 +67,9 @@ impl HostDevice {
     }
 
     fn with(pool: &'static Pool, id: DeviceId, name: String) -> Result<HostDevice> {
-        let limit = girih_runtime::env::parsed(
+        let limit = env::parsed(
             MEMORY_LIMIT,
-            |text| parse_bytes(text).and_then(whole_pages),
+            |text| env::parse_bytes(text).and_then(whole_pages),
             "a number of bytes, such as 8000000000 or 8G, below 2^63",
         )?;
         let (memory, size) = reserve(limit).map_err(|(size, error)| {
@@ -169,17 +170,6 @@ fn reserve(limit: Option<usize>) -> std::result::Result<(Memory, usize), (usize,
 /// Rounds up to whole huge pages; `None` if the result exceeds an address space.
 fn whole_pages(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(1 << 21).filter(|&bytes| bytes <= isize::MAX as usize)
-}
-
-pub(crate) fn parse_bytes(text: &str) -> Option<usize> {
-    let text = text.trim();
-    let (digits, shift) = match text.char_indices().last()? {
-        (i, 'K' | 'k') => (&text[..i], 10),
-        (i, 'M' | 'm') => (&text[..i], 20),
-        (i, 'G' | 'g') => (&text[..i], 30),
-        _ => (text, 0),
-    };
-    digits.trim().parse::<usize>().ok()?.checked_mul(1 << shift).filter(|&n| n > 0)
 }
 
 impl Device for HostDevice {
@@ -329,16 +319,6 @@ mod tests {
     use smallvec::SmallVec;
 
     #[test]
-    fn memory_limits_parse_with_suffixes() {
-        assert_eq!(parse_bytes("1024"), Some(1024));
-        assert_eq!(parse_bytes(" 8G "), Some(8 << 30));
-        assert_eq!(parse_bytes("3 m"), Some(3 << 20));
-        for bad in ["", "G", "-1", "1.5G", "0", "lots", "99999999999G"] {
-            assert_eq!(parse_bytes(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
     fn bytes_round_trip_and_foreign_memory_is_refused() {
         let device = HostDevice::new(crate::pool().unwrap()).unwrap();
         let [block, next] = [5, 5].map(|size| device.allocator().allocate(size).unwrap());
@@ -371,7 +351,8 @@ mod tests {
                     v1 = neg(v0): f32\n  b1[i0] = v1\noutputs: [b1]";
         let program = girih_kernel::Program::parse(text).unwrap();
         let device: Arc<dyn Device> = Arc::new(HostDevice::new(crate::pool().unwrap()).unwrap());
-        let executor = PlanExecutor::new(device.clone(), Arc::new(crate::HostBackend), None);
+        let executor =
+            PlanExecutor::new(device.clone(), Arc::new(crate::HostBackend::default()), None);
         let spec = TensorSpec::new([9], DType::F32);
         let buffers = [Placement::Argument(0), Placement::Output];
         let launch = |bytes: [usize; 2]| {

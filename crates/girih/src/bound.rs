@@ -3,12 +3,13 @@
 
 use crate::context::{self, Context};
 use crate::node::{CompactSpec, State};
+use crate::tiled::{CallPath, TiledCall};
 use crate::{
     Device, Executor, Profile, Result, Tensor, TracedProgram, devices, nans, nested, random, trace,
 };
 use girih_ir::dim::Symbol;
 use girih_ir::{OpCode, TensorSpec};
-use girih_runtime::{Argument, CompileOptions, PlanExecutor, Replay, Value};
+use girih_runtime::{Argument, CompileOptions, PlanExecutor, PlanState, Replay, Value};
 use girih_sync::{Mutex, MutexGuard, OnceLock, Striped};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -24,6 +25,8 @@ pub struct BoundProgram {
     /// The sizes of the program's symbols.
     sizes: Vec<(&'static Symbol, usize)>,
     takes: Vec<Take>,
+    /// The calls tile by tile, if the arguments are larger than a tile.
+    tiled: Option<TiledCall>,
     /// The number of blocks of the random generator's sequence that a run consumes.
     draws: u64,
     outputs: Vec<Spec>,
@@ -75,7 +78,7 @@ impl Spec {
 }
 
 /// The source of an argument of the program.
-enum Take {
+pub(crate) enum Take {
     /// The tensor at this position of the call's tensors.
     Given(usize),
     /// A tensor that the program holds.
@@ -122,17 +125,31 @@ impl BoundProgram {
         };
         let outputs = graph.outputs().iter().map(output).collect::<Result<Vec<_>>>()?;
         let given = given.iter().map(Spec::of).collect();
+        let tiled = program.tile_of(&sizes).map(TiledCall::new);
         Ok(BoundProgram {
             program,
             given,
             sizes,
             takes,
+            tiled,
             draws,
             outputs,
             first: OnceLock::new(),
             recent: Striped::default(),
             cost_ns: AtomicU64::new(u64::MAX),
         })
+    }
+
+    pub(crate) fn program(&self) -> &TracedProgram {
+        &self.program
+    }
+
+    pub(crate) fn sizes(&self) -> &[(&'static Symbol, usize)] {
+        &self.sizes
+    }
+
+    pub(crate) fn takes(&self) -> &[Take] {
+        &self.takes
     }
 
     /// Whether the given tensors (the arguments, then the captured tensors) have exactly the bound
@@ -202,6 +219,11 @@ impl BoundProgram {
         if !self.arguments(given, &mut arguments)? {
             return Ok(None);
         }
+        if let Some(tiled) = &self.tiled
+            && let Some(values) = self.call_tiled(tiled, &arguments)?
+        {
+            return Ok(Some(self.results(values)));
+        }
         let executor = self.executor(given, &mut arguments)?;
         let search = Context::current().debug_nans()?;
         // The search for a NaN runs the program again, so do not donate its arguments.
@@ -212,7 +234,28 @@ impl BoundProgram {
         if search {
             self.look_for_nans(&executor, &arguments, &values)?;
         }
-        Ok(Some(self.outputs.iter().zip(values).map(|(spec, value)| spec.tensor(value)).collect()))
+        Ok(Some(self.results(values)))
+    }
+
+    /// The tensors of the results.
+    #[inline]
+    fn results(&self, values: impl IntoIterator<Item = Value>) -> Vec<Tensor> {
+        self.outputs.iter().zip(values).map(|(spec, value)| spec.tensor(value)).collect()
+    }
+
+    /// How a call with tensors that the program [serves](BoundProgram::serves) runs.
+    pub fn path(&self, given: &[Tensor]) -> CallPath {
+        if let Some(tiles) = self.tiled.as_ref().and_then(|tiled| self.count_tiles(tiled)) {
+            return CallPath::Tiled(tiles);
+        }
+        let executor = crate::eval::executor_of("compile", &given.iter().collect::<Vec<_>>());
+        let Ok(executor) = executor else { return CallPath::Compiled };
+        let options = Context::current().options(executor.runtime());
+        match executor.runtime().plan_state(self.program.symbolic(), &self.sizes, options) {
+            PlanState::Exact => CallPath::Exact,
+            PlanState::Symbolic => CallPath::Symbolic,
+            PlanState::New => CallPath::Compiled,
+        }
     }
 
     /// Whether results of these tensors require gradients.

@@ -6,6 +6,7 @@ use crate::bound::BoundProgram;
 use crate::cut::{ancestors, suspects};
 use crate::eval::placeholder;
 use crate::location::Location;
+use crate::tiled::CallPath;
 use crate::trace::{Draw, Tracing};
 use crate::{
     Context, DType, Device, DeviceScope, Error, Program, Result, Tensor, TensorState, random, tape,
@@ -31,12 +32,15 @@ pub struct DynamicDim {
     /// The minimum size and the optional maximum size, if the user declared them. Without a range
     /// any size is allowed; an axis without elements gets a separate program.
     pub range: Option<(usize, Option<usize>)>,
+    /// The size of a tile along the axis: calls with a larger size run tile by tile; see
+    /// [`Compiled::tile`].
+    pub tile: Option<usize>,
 }
 
 impl DynamicDim {
     /// An axis of any size.
     pub fn new(axis: i64, name: &str) -> DynamicDim {
-        DynamicDim { axis, name: name.into(), range: None }
+        DynamicDim { axis, name: name.into(), range: None, tile: None }
     }
 }
 
@@ -54,6 +58,8 @@ pub struct TracedProgram {
     /// The specs of the captured tensors, which each call supplies.
     captures: Vec<TensorSpec>,
     symbols: Vec<&'static Symbol>,
+    /// The sizes of tiles along some of the symbols' axes.
+    tiles: Vec<(&'static Symbol, usize)>,
     /// Conditions on the sizes that were decided while tracing, and the lines that decided them.
     guards: Vec<(Guard, Location)>,
     symbolic: SymbolicGraph,
@@ -83,7 +89,7 @@ fn symbolic_spec(
 ) -> Result<TensorSpec> {
     let mut shape = spec.shape.clone();
     for dynamic in dims {
-        let DynamicDim { axis, name, range } = dynamic;
+        let DynamicDim { axis, name, range, tile: _ } = dynamic;
         if !is_name(name) {
             return Err(Error::InvalidArgument(format!(
                 "compile: '{name}' is no name of a dimension; use letters, digits and underscores, \
@@ -120,6 +126,34 @@ fn symbolic_spec(
         shape = shape.with_dim(axis, dim);
     }
     Ok(TensorSpec { shape, dtype: spec.dtype })
+}
+
+/// The sizes of tiles along the axes of symbols.
+fn tiles(
+    dims: &[Vec<DynamicDim>],
+    symbols: &[&'static Symbol],
+) -> Result<Vec<(&'static Symbol, usize)>> {
+    let mut tiles: Vec<(&'static Symbol, usize)> = Vec::new();
+    for DynamicDim { name, tile, .. } in dims.iter().flatten() {
+        let Some(tile) = *tile else { continue };
+        if tile == 0 {
+            return Err(Error::InvalidArgument(format!(
+                "compile: the tile along '{name}' has size 0, expected at least 1"
+            )));
+        }
+        let Some(symbol) = symbols.iter().find(|symbol| symbol.name() == name) else { continue };
+        match tiles.iter().find(|(known, _)| std::ptr::eq(*known, *symbol)) {
+            Some((_, other)) if *other != tile => {
+                return Err(Error::InvalidArgument(format!(
+                    "compile: the tiles along '{name}' have sizes {other} and {tile}; axes of one \
+                     name have one tile"
+                )));
+            }
+            Some(_) => {}
+            None => tiles.push((symbol, tile)),
+        }
+    }
+    Ok(tiles)
 }
 
 impl TracedProgram {
@@ -159,6 +193,7 @@ impl TracedProgram {
         let drawn = program.take_draws(|place| tracing.draw_at(place));
         drop((tracing, entered));
         let symbols: Vec<&'static Symbol> = named.iter().filter_map(|d| d.as_symbol()).collect();
+        let tiles = tiles(dims, &symbols)?;
         // Drop guards of functions that other threads trace at the same time.
         let own = |guard: &Guard| {
             guard.symbols().iter().all(|s| symbols.iter().any(|own| std::ptr::eq(*own, *s)))
@@ -173,6 +208,7 @@ impl TracedProgram {
                 parameters,
                 captures,
                 symbols,
+                tiles,
                 guards,
                 symbolic,
                 device,
@@ -347,6 +383,21 @@ impl TracedProgram {
         &self.program
     }
 
+    /// The sizes of a tile for tensors of these sizes: smaller along at least one axis. `None` if
+    /// the tensors are not larger than a tile.
+    pub(crate) fn tile_of(
+        &self,
+        sizes: &[(&'static Symbol, usize)],
+    ) -> Option<Vec<(&'static Symbol, usize)>> {
+        let tile_size = |(symbol, size): &(&'static Symbol, usize)| {
+            let tile = self.tiles.iter().find(|(tiled, _)| std::ptr::eq(*tiled, *symbol));
+            (*symbol, tile.map_or(*size, |(_, tile)| *size.min(tile)))
+        };
+        let tile: Vec<(&'static Symbol, usize)> = sizes.iter().map(tile_size).collect();
+        let smaller = tile.iter().zip(sizes).any(|((_, part), (_, whole))| part < whole);
+        smaller.then_some(tile)
+    }
+
     pub(crate) fn symbolic(&self) -> &SymbolicGraph {
         &self.symbolic
     }
@@ -508,6 +559,59 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         }
         self.dims[argument].push(dim.into());
         self
+    }
+
+    /// Declares that larger tensors run tile by tile along an axis of an argument: the program is
+    /// compiled for `size` elements of the axis and is not compiled again for larger tensors. A
+    /// last tile that is smaller has a program of its own. Corresponding axes of all arguments must
+    /// be declared.
+    ///
+    /// Axes of elementwise ops, of products and of sums and other reductions that are results can
+    /// be tiled; for a function that needs a whole axis (a mean, a sort), the whole program runs
+    /// ([`crate::CallPath`] says which). Sums over a tiled axis add the sums of the tiles, so they
+    /// are rounded in another order. A tensor on the host, called in the scope of another device,
+    /// streams through that device, so that it may be larger than the device's memory; its results
+    /// are on the host.
+    ///
+    /// ```
+    /// use girih::{CallPath, DType, Tensor, compile};
+    ///
+    /// let double = compile(|x| Ok(vec![x[0].mul(2.0)?])).tile(0, 0, 1000);
+    /// let y = double.call(&[&Tensor::ones([2500, 3], DType::F32)?])?;
+    /// assert_eq!(y[0].sum_all()?.item::<f32>()?, 15000.0);
+    /// assert_eq!(double.path(&[&Tensor::ones([9999, 3], DType::F32)?]), CallPath::Tiled(10));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn tile(mut self, argument: usize, axis: i64, size: usize) -> Compiled<F> {
+        if self.dims.len() <= argument {
+            self.dims.resize_with(argument + 1, Vec::new);
+        }
+        let dims = &mut self.dims[argument];
+        match dims.iter_mut().find(|dim| dim.axis == axis) {
+            Some(dim) => dim.tile = Some(size),
+            None => {
+                let name = format!("tile_{argument}_{}", dims.len());
+                dims.push(DynamicDim { tile: Some(size), ..DynamicDim::new(axis, &name) });
+            }
+        }
+        self
+    }
+
+    /// How a call with these arguments runs.
+    pub fn path(&self, arguments: &[&Tensor]) -> CallPath {
+        let given: Vec<Tensor> = arguments.iter().map(|&t| t.clone()).collect();
+        let programs = self.lock();
+        if let Some(bound) = programs.bound.iter().rfind(|bound| bound.serves(&given)) {
+            return bound.path(&given);
+        }
+        let specs: Vec<TensorSpec> = arguments.iter().map(|t| t.spec()).collect();
+        let serves = |p: &&Arc<TracedProgram>| {
+            p.refuses_context(&given).is_none() && p.refuses(&specs).is_none()
+        };
+        let found = programs.traced.iter().find(serves).cloned();
+        drop(programs);
+        let bound = found.and_then(|program| BoundProgram::new(program, &specs).ok());
+        bound.map_or(CallPath::Compiled, |bound| bound.path(&given))
     }
 
     /// Calls the function, running a compiled program if possible.

@@ -59,6 +59,7 @@ mod statistics;
 mod stream;
 mod tape;
 mod tensor;
+mod tiled;
 mod timeline;
 mod trace;
 mod transform;
@@ -125,6 +126,7 @@ pub use statistics::{Stats, cache_stats, clear_cache, reset_peak_memory};
 pub use stream::{Event, Stream, StreamScope, synchronize};
 pub use tape::{Hook, no_grad, take_roots};
 pub use tensor::{NodeKind, Tensor, TensorState, WeakTensor};
+pub use tiled::CallPath;
 pub use timeline::{SpanTotal, Timeline, span_device};
 pub use trace::{is_active as is_tracing, name_arguments};
 pub use transform::{

@@ -365,6 +365,31 @@ impl Graph {
         Ok(graph)
     }
 
+    /// The program for a part of its axes: sizes of values are those of the part, and constants that
+    /// are computed from a size keep the `whole` size. `None` if a region has symbolic sizes, whose
+    /// constants are not told apart.
+    ///
+    /// Errors: as [`Graph::bind`]; those of [`Graph::verify`], if sizes that the program takes to be
+    /// equal are not.
+    pub fn bind_part(&self, whole: &Sizes, part: &Sizes) -> Result<Option<Graph>> {
+        let mut graph = self.clone();
+        graph.set_guards(Vec::new());
+        for node in &mut graph.nodes {
+            if node.op.attrs.has_symbolic_regions() {
+                return Ok(None);
+            }
+            let sizes = match node.op.attrs {
+                Attrs::OfSize(_) => whole,
+                _ => part,
+            };
+            let name = node.op.name();
+            node.spec.shape = node.spec.shape.bind(name, node.spec.dtype, part)?;
+            node.op.attrs = node.op.attrs.bind(name, &node.spec, sizes)?;
+        }
+        graph.verify()?;
+        Ok(Some(graph))
+    }
+
     /// Number of uses of each node as an operand or output.
     pub fn use_counts(&self) -> Vec<u32> {
         let mut counts = vec![0; self.nodes.len()];

@@ -8,7 +8,8 @@ use crate::sequences::Listed;
 use crate::symbolic_float::{self, PySymbolicFloat};
 use crate::tensor::PyTensor;
 use girih::{
-    Device, DeviceScope, Dim, DynamicDim, Operand, Shape, Tensor, TensorSpec, TracedProgram,
+    BoundProgram, Device, DeviceScope, Dim, DynamicDim, Operand, Shape, Tensor, TensorSpec,
+    TracedProgram,
 };
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyNotImplementedError, PyZeroDivisionError};
@@ -307,8 +308,9 @@ impl PyDim {
     }
 }
 
-/// The dynamic axes of one argument in Python's form: axis, name, and the range if there is one.
-type Axes = Vec<(i64, String, Option<(usize, Option<usize>)>)>;
+/// The dynamic axes of one argument in Python's form: axis, name, the range if there is one, and the
+/// size of a tile if the axis is tiled.
+type Axes = Vec<(i64, String, Option<(usize, Option<usize>)>, Option<usize>)>;
 
 /// A traced function.
 #[pyclass(name = "TracedFunction", module = "girih._girih", frozen)]
@@ -351,7 +353,7 @@ fn trace_function(
     traced: Bound<'_, PyAny>,
 ) -> PyResult<(PyTraced, Vec<usize>, Vec<usize>)> {
     crate::location::enter(py);
-    let named = |(axis, name, range)| DynamicDim { axis, name, range };
+    let named = |(axis, name, range, tile)| DynamicDim { axis, name, range, tile };
     let dims: Vec<Vec<DynamicDim>> =
         dynamic.into_iter().map(|axes| axes.into_iter().map(named).collect()).collect();
     let before = tensors(py, &outside);
@@ -396,6 +398,14 @@ impl PyTraced {
     fn refuses(&self, py: Python<'_>, args: Listed<Py<PyTensor>>) -> Option<String> {
         let reason = self.0.refuses_context(&tensors(py, &args));
         reason.or_else(|| self.0.refuses(&specs(py, &args)))
+    }
+
+    /// How a call with arguments that the program serves runs: "exact", "symbolic", "tiled: 3 tiles"
+    /// or "compile". Returns: str.
+    fn path(&self, py: Python<'_>, args: Listed<Py<PyTensor>>) -> PyResult<String> {
+        let given = tensors(py, &args);
+        let bound = BoundProgram::new(self.0.clone(), &specs(py, &args)).py()?;
+        Ok(detach(py, || bound.path(&given)).to_string())
     }
 
     /// The first outside tensor whose shape or dtype differs from tracing; None if all agree.

@@ -34,6 +34,19 @@ pub fn parsed<T>(
     }
 }
 
+/// A number of bytes: digits, or a number with K, M or G for 2^10, 2^20 or 2^30; `None` for other
+/// texts, and for 0.
+pub fn parse_bytes(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let (digits, shift) = match text.char_indices().last()? {
+        (i, 'K' | 'k') => (&text[..i], 10),
+        (i, 'M' | 'm') => (&text[..i], 20),
+        (i, 'G' | 'g') => (&text[..i], 30),
+        _ => (text, 0),
+    };
+    digits.trim().parse::<usize>().ok()?.checked_mul(1 << shift).filter(|&n| n > 0)
+}
+
 /// The variable's value as a path, which need not be valid Unicode; `None` if it is unset or empty.
 pub fn path(name: &str) -> Option<std::path::PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(Into::into)
@@ -60,5 +73,20 @@ pub fn flag(names: &[&'static str]) -> Result<Option<bool>> {
             value,
             expected: "1 (also true, on, yes) or 0 (also false, off, no)",
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_bytes_parse_with_suffixes() {
+        assert_eq!(parse_bytes("1024"), Some(1024));
+        assert_eq!(parse_bytes(" 8G "), Some(8 << 30));
+        assert_eq!(parse_bytes("3 m"), Some(3 << 20));
+        for bad in ["", "G", "-1", "1.5G", "0", "lots", "99999999999G"] {
+            assert_eq!(parse_bytes(bad), None, "{bad}");
+        }
     }
 }

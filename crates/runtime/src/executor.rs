@@ -13,8 +13,8 @@ use crate::plan::{OutputSource, PlannedBuffer, Source};
 use crate::symbolic::Executables;
 use crate::{
     ArgumentBlock, Backend, Buffer, CacheStats, CachedPlan, CompileOptions, Completion, Device,
-    DeviceHandle, DeviceId, DeviceQueue, DiskCache, Error, ExecutionPlan, HostMemoryPool,
-    LoadedPlan, Placement, ProgramCache, Result, RunControl, Scheduler, Stream, Value,
+    DeviceHandle, DeviceId, DeviceQueue, DiskCache, ExecutionPlan, HostMemoryPool, LoadedPlan,
+    Placement, ProgramCache, Result, RunControl, Scheduler, Stream, Value,
 };
 use girih_ir::{Graph, TensorSpec};
 use girih_sync::{Counter, Mutex, OnceLock, Striped};

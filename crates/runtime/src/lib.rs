@@ -82,10 +82,10 @@ pub use scheduler::{Hold, Scheduler};
 pub use step::{HANDLE_BYTES, HostStep, MovingPart, Operation, Step};
 pub use stream::Stream;
 pub use strided::Strided;
-pub use symbolic::{OptimizedGraph, SymbolicGraph};
+pub use symbolic::{OptimizedGraph, PlanState, SymbolicGraph};
 pub use tile::{
     HostArray, KernelPlan, KernelRun, LaunchPath, Remainder, TileArgument, TileOptions, TileResult,
-    TileSource, TiledProgram, TiledRun, Tiling,
+    TileShape, TileSource, TiledProgram, TiledRun, Tiling,
 };
 // The layouts that transfers accept.
 pub use girih_dist::MeshLayout;

@@ -20,6 +20,17 @@ pub struct OptimizedGraph {
     pub live_arguments: Vec<usize>,
 }
 
+/// How far a program is compiled for given sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanState {
+    /// There is a plan for these sizes.
+    Exact,
+    /// The passes have run on the symbolic graph; kernels are lowered for these sizes.
+    Symbolic,
+    /// Nothing is known in memory: the program is compiled, or restored from disk.
+    New,
+}
+
 /// A graph with symbolic sizes.
 pub struct SymbolicGraph {
     graph: Graph,
@@ -116,6 +127,27 @@ impl PlanExecutor {
             self.cache.insert(exact.into_boxed_slice(), plan.clone());
         }
         Ok(plan)
+    }
+
+    /// What [`PlanExecutor::plan_at`] would do. Changes nothing.
+    pub fn plan_state(
+        &self,
+        program: &SymbolicGraph,
+        sizes: &Sizes,
+        options: CompileOptions,
+    ) -> PlanState {
+        let key = self.key_of(&program.graph, program.encoded.clone(), options);
+        let mut exact = key.clone();
+        sizes.iter().for_each(|(_, size)| exact.extend_from_slice(&(*size as u64).to_le_bytes()));
+        if self.use_cache && self.cache.contains(&exact) {
+            return PlanState::Exact;
+        }
+        let known = self.executables.lock().unwrap_or_else(PoisonError::into_inner);
+        let holds = |known: &Arc<Executable>| known.guards.iter().all(|guard| guard.holds(sizes));
+        match known.get(&*key).filter(|known| holds(known)) {
+            Some(_) if !sizes.is_empty() => PlanState::Symbolic,
+            _ => PlanState::New,
+        }
     }
 
     /// The result of the passes on the graph, from memory or computed.

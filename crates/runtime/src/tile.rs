@@ -91,14 +91,19 @@ pub enum TileResult {
     Host(HostBytes, TensorSpec),
 }
 
-/// A program compiled for one tile.
-pub struct TiledProgram {
+/// The graph of one tile, and how its axes correspond.
+pub struct TileShape {
     graph: Graph,
-    options: CompileOptions,
-    plan: CachedPlan,
     factors: ProgramFactors,
     /// The size of each factor in a tile.
     tile: Vec<usize>,
+}
+
+/// A program compiled for one tile.
+pub struct TiledProgram {
+    shape: TileShape,
+    options: CompileOptions,
+    plan: CachedPlan,
 }
 
 /// The plan of a tiled launch, computed and checked before anything is enqueued.
@@ -132,22 +137,22 @@ impl Tiling {
 impl TiledProgram {
     /// The factors of the program.
     pub fn factors(&self) -> &ProgramFactors {
-        &self.factors
+        &self.shape.factors
     }
 
     /// The size of each factor in a tile.
     pub fn tile(&self) -> &[usize] {
-        &self.tile
+        &self.shape.tile
     }
 
     /// The specs of a tile's arguments.
     pub fn argument_specs(&self) -> impl Iterator<Item = &TensorSpec> {
-        self.graph.arguments().map(|id| self.graph.spec(id))
+        self.shape.graph.arguments().map(|id| self.shape.graph.spec(id))
     }
 
     /// The specs of a tile's results.
     pub fn result_specs(&self) -> impl Iterator<Item = &TensorSpec> {
-        self.graph.outputs().iter().map(|&id| self.graph.spec(id))
+        self.shape.graph.outputs().iter().map(|&id| self.shape.graph.spec(id))
     }
 
     /// The program for one tile.
@@ -161,6 +166,29 @@ impl TiledProgram {
     /// [`Error::Tiling`] for sizes below the tile's, inconsistent sizes, a larger size of a factor
     /// that cannot be tiled, and, if `remainder` is strict, sizes that are not multiples of the
     /// tile's.
+    pub fn tiling(&self, arguments: &[&TensorSpec], remainder: Remainder) -> Result<Tiling> {
+        self.shape.tiling(arguments, remainder)
+    }
+}
+
+impl TileShape {
+    /// The factors of a graph whose arguments are tiles.
+    ///
+    /// Errors: [`Error::Tiling`] for symbolic sizes.
+    pub fn of(graph: &Graph) -> Result<TileShape> {
+        let factors = ProgramFactors::of(graph);
+        let size = |f: &ProgramFactor| f.size.known();
+        let tile: Option<Vec<usize>> = factors.factors().iter().map(size).collect();
+        let Some(tile) = tile else {
+            let reason = "the program has symbolic sizes; bind them to the sizes of a tile first";
+            return Err(Error::Tiling(reason.into()));
+        };
+        Ok(TileShape { graph: graph.clone(), factors, tile })
+    }
+
+    /// See [`TiledProgram::tiling`].
+    ///
+    /// Errors: as [`TiledProgram::tiling`].
     pub fn tiling(&self, arguments: &[&TensorSpec], remainder: Remainder) -> Result<Tiling> {
         let sizes = self.sizes(arguments)?;
         let mut loops: Vec<usize> = (0..sizes.len()).filter(|&f| sizes[f] > self.tile[f]).collect();
@@ -272,15 +300,9 @@ impl PlanExecutor {
     ///
     /// Errors: as [`PlanExecutor::plan`]; [`Error::Tiling`] for symbolic sizes.
     pub fn tiled(&self, graph: &Graph, options: CompileOptions) -> Result<TiledProgram> {
-        let factors = ProgramFactors::of(graph);
-        let size = |f: &ProgramFactor| f.size.known();
-        let tile: Option<Vec<usize>> = factors.factors().iter().map(size).collect();
-        let Some(tile) = tile else {
-            let reason = "the program has symbolic sizes; bind them to the sizes of a tile first";
-            return Err(Error::Tiling(reason.into()));
-        };
+        let shape = TileShape::of(graph)?;
         let plan = self.plan(graph, options)?;
-        Ok(TiledProgram { graph: graph.clone(), options, plan, factors, tile })
+        Ok(TiledProgram { shape, options, plan })
     }
 
     /// The program that combines two partial results.

@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError};
 const VARIABLE: &str = "GIRIH_DEVICE";
 #[cfg(feature = "mock")]
 const EXPECTED: &str = "cpu, cpu:1 and so on, or mock with any of physical, corrected, concurrent, \
-                        host_control_flow behind a colon, such as mock:physical,corrected";
+                        host_control_flow, memory=64M behind a colon, such as mock:physical,corrected";
 #[cfg(not(feature = "mock"))]
 const EXPECTED: &str = "cpu, cpu:1 and so on";
 
@@ -29,6 +29,10 @@ const ABSENT: &[(&str, &str)] = &[
     ("cs2", "no CS-2 system is attached, and this build has no back end for it"),
     ("cs3", "no CS-3 system is attached, and this build has no back end for it"),
 ];
+
+/// The memory of a mock with addresses.
+#[cfg(feature = "mock")]
+const PHYSICAL_BYTES: usize = 96 << 30;
 
 /// The number of submissions that a concurrent mock runs at once.
 #[cfg(feature = "mock")]
@@ -189,17 +193,20 @@ fn parse(text: &str) -> Option<Kind> {
 fn mock(name: &str, settings: &str) -> Option<girih_mock::MockConfig> {
     use girih_mock::{MemoryMode, MockConfig};
     let mut config = MockConfig { name: name.to_string(), ..MockConfig::default() };
+    let (mut memory, mut physical) = (None, false);
     for setting in settings.split(',').map(str::trim).filter(|s| !s.is_empty()) {
         match setting {
-            "physical" => {
-                let MemoryMode::Regions(regions) = &config.memory else { return None };
-                config.memory = MemoryMode::Physical(regions.iter().sum());
-            }
+            "physical" if !physical => physical = true,
             "corrected" => config.corrections = true,
             "host_control_flow" => config.host_control_flow = true,
             "concurrent" => config.concurrency = CONCURRENT,
-            _ => return None,
+            _ => memory = Some(env::parse_bytes(setting.strip_prefix("memory=")?)?),
         }
+    }
+    match (physical, memory) {
+        (true, _) => config.memory = MemoryMode::Physical(memory.unwrap_or(PHYSICAL_BYTES)),
+        (false, Some(bytes)) => config.memory = MemoryMode::Regions(vec![bytes]),
+        (false, None) => {}
     }
     Some(config)
 }
@@ -256,6 +263,11 @@ mod tests {
         let config = mock("mock: physical, corrected,concurrent");
         assert_eq!(config.memory, MemoryMode::Physical(96 << 30));
         assert!(config.corrections && config.concurrency == CONCURRENT);
+        assert_eq!(mock("mock:memory=64M").memory, MemoryMode::Regions(vec![64 << 20]));
+        assert_eq!(mock("mock:memory=1k,physical").memory, MemoryMode::Physical(1 << 10));
+        for bad in ["mock:memory=", "mock:memory=0", "mock:memory=x", "mock:memory"] {
+            assert!(parse(bad).is_none(), "{bad}");
+        }
         for bad in ["", "gpu", "cpu:physical", "cpu:-1", "mock:fast", "mock:physical,physical"] {
             assert!(parse(bad).is_none(), "{bad}");
         }

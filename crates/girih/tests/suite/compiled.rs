@@ -1,8 +1,9 @@
 //! Tests of compiled functions: one program for many sizes, correct at each.
 
 use girih::{
-    AttentionOptions, Compiled, ConvOptions, DType, DynamicDim, Error, Executor, ExecutorConfig,
-    PoolOptions, Program, Result, Tensor, TracedProgram, compile, concat, keepdims, value_and_grad,
+    AttentionOptions, CallPath, Compiled, ConvOptions, DType, DynamicDim, Error, Executor,
+    ExecutorConfig, PoolOptions, Program, Result, Tensor, TracedProgram, compile, concat, keepdims,
+    value_and_grad,
 };
 
 /// Pseudorandom numbers.
@@ -256,7 +257,7 @@ fn a_program_lists_its_guards_and_the_reason_of_a_refusal() {
 fn sizes_that_contradict_are_errors() {
     let f = |x: &[Tensor]| Ok(vec![x[0].sum_all()?]);
     let of = |sizes: &[usize]| Tensor::zeros(sizes, DType::F32).unwrap();
-    let dims = |axis, name: &str, range| vec![DynamicDim { axis, name: name.into(), range }];
+    let dims = |axis, name: &str, range| vec![DynamicDim { range, ..DynamicDim::new(axis, name) }];
     let error = |dims: Vec<Vec<DynamicDim>>, arguments: &[Tensor]| {
         let refs: Vec<&Tensor> = arguments.iter().collect();
         dynamic(f, dims).call(&refs).unwrap_err().to_string()
@@ -371,5 +372,37 @@ fn gradients_leave_a_compiled_function() -> Result<()> {
         Ok(slopes)
     });
     assert!(!slope.call(&[&x])?[0].requires_grad());
+    Ok(())
+}
+
+#[test]
+fn larger_tensors_run_tile_by_tile_without_another_compilation() -> Result<()> {
+    let layer = |x: &[Tensor]| -> Result<Vec<Tensor>> {
+        Ok(vec![x[0].matmul(&x[1])?.relu()?, x[0].sum(0)?])
+    };
+    let tiled = compile(layer).tile(0, 0, 32);
+    let data = |rows: usize| -> Result<[Tensor; 2]> {
+        let x = Tensor::arange(0..(rows * 12) as i64, DType::I64)?.remainder(7)?.sub(3)?;
+        let w = Tensor::arange(0..60, DType::I64)?.remainder(5)?.sub(2)?;
+        let x = x.astype(DType::F32)?.reshape([rows as i64, 12])?;
+        Ok([x, w.astype(DType::F32)?.reshape([12, 5])?])
+    };
+    for rows in [32, 33, 64, 640] {
+        let [x, w] = data(rows)?;
+        let (found, expected) = (tiled.call(&[&x, &w])?, layer(&[x.clone(), w.clone()])?);
+        for (found, expected) in found.iter().zip(&expected) {
+            assert_eq!(found.to_vec::<f32>()?, expected.to_vec::<f32>()?, "{rows} rows");
+        }
+        let expected = match rows {
+            32 => CallPath::Exact,
+            _ => CallPath::Tiled(rows.div_ceil(32)),
+        };
+        assert_eq!(tiled.path(&[&x, &w]), expected);
+    }
+    assert_eq!(tiled.num_programs(), 1);
+    let [x, w] = data(96)?;
+    let bad = compile(layer).tile(0, 0, 0);
+    let error = bad.call(&[&x, &w]).expect_err("a tile has elements");
+    assert!(error.to_string().contains("size 0, expected at least 1"), "{error}");
     Ok(())
 }

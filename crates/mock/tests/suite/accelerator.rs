@@ -170,7 +170,7 @@ fn the_device_is_given_each_init_packet_once() {
     }
     assert_eq!(device.packets().len(), 1);
     // Another executor of the device has a scheduler and streams of its own.
-    let backend = config().backend(Arc::new(HostBackend));
+    let backend = config().backend(Arc::new(HostBackend::default()));
     let executor = PlanExecutor::new(device.clone(), backend, None);
     let (graph, _) = random_program(4);
     executor.plan(&graph, CompileOptions::default()).unwrap();

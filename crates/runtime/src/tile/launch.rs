@@ -7,7 +7,7 @@
 mod output;
 
 use super::region::Region;
-use super::{Remainder, TileArgument, TileOptions, TileResult, TiledProgram, Tiling};
+use super::{Remainder, TileArgument, TileOptions, TileResult, TileShape, TiledProgram, Tiling};
 use crate::primitive::{ControlBlock, StridedCopy};
 use crate::queue::{Submission, host_bytes};
 use crate::{
@@ -223,7 +223,7 @@ impl<'a> Launch<'a> {
 
     fn place(&self, number: usize, at: &[usize]) -> Result<Tile<'a>> {
         let Tiling { sizes: totals, loops, counts, .. } = self.tiling;
-        let tile = &self.program.tile;
+        let tile = &self.program.shape.tile;
         let (mut starts, mut sizes) = (vec![0; tile.len()], totals.clone());
         let mut positions = FxHashMap::default();
         for ((&f, &index), &count) in loops.iter().zip(at).zip(counts) {
@@ -232,7 +232,7 @@ impl<'a> Launch<'a> {
             positions.insert(f, (index, count));
         }
         let is_reduced =
-            |f: &usize| self.program.factors.factors()[*f].role == ProgramRole::Reduced;
+            |f: &usize| self.program.shape.factors.factors()[*f].role == ProgramRole::Reduced;
         let inner: usize =
             loops.iter().zip(counts).filter(|(f, _)| is_reduced(f)).map(|(_, n)| n).product();
         let (graph, run) = self.graph_for(&sizes);
@@ -254,7 +254,7 @@ impl<'a> Launch<'a> {
 
     /// The graph for a tile of these sizes, and the sizes that the graph runs on.
     fn graph_for(&self, sizes: &[usize]) -> (Cow<'a, Graph>, Vec<usize>) {
-        let TiledProgram { graph, factors, tile, .. } = self.program;
+        let TileShape { graph, factors, tile } = &self.program.shape;
         if sizes != tile
             && self.options.remainder != Remainder::Padded
             && let Some(graph) = factors.resized(graph, sizes)
@@ -269,7 +269,7 @@ impl<'a> Launch<'a> {
         let (mut arguments, mut copies) = (Vec::new(), Blocks::new());
         let mut strides: Vec<Option<Strides>> = vec![None; self.arguments.len()];
         for (index, given) in self.arguments.iter().enumerate() {
-            let axes = &self.program.factors.arguments()[index];
+            let axes = &self.program.shape.factors.arguments()[index];
             let region = tile.region(given.spec(), axes);
             let padded = tile.is_padded(axes);
             if let (TileArgument::Device(value, _), false) = (given, padded)
@@ -312,12 +312,12 @@ impl<'a> Launch<'a> {
 
     /// The size in bytes of the block of a full tile.
     fn tile_bytes(&self, axes: &[AxisFactors], item: usize) -> usize {
-        axes.iter().flatten().map(|&f| self.program.tile[f]).product::<usize>() * item
+        axes.iter().flatten().map(|&f| self.program.shape.tile[f]).product::<usize>() * item
     }
 
     /// The bytes of a block filled with padding.
     fn padding(&self, tile: &Tile<'_>, argument: usize, block: &[usize]) -> Result<Box<[u8]>> {
-        let TiledProgram { factors, graph, .. } = self.program;
+        let TileShape { factors, graph, .. } = &self.program.shape;
         let short = |f: &&usize| tile.run[**f] != tile.sizes[**f];
         let mut value = 0.0;
         for &f in factors.arguments()[argument].iter().flatten().filter(short) {

@@ -6,7 +6,7 @@ use crate::executor::Reused;
 use crate::primitive::{ControlBlock, Runs, StridedCopy};
 use crate::step::Lowering;
 use crate::tile::region::Region;
-use crate::tile::{TileResult, TiledProgram};
+use crate::tile::{TileResult, TileShape, TiledProgram};
 use crate::{Argument, CachedPlan, Device, HostStep, Result, RunControl, Value, Values};
 use girih_ir::{OpCode, TensorSpec};
 use smallvec::SmallVec;
@@ -69,7 +69,7 @@ impl Launch<'_> {
 
     /// Plans a tile's part of an output.
     fn output(&mut self, tile: &Tile<'_>, index: usize) -> Result<Output> {
-        let axes = self.program.factors.outputs()[index].clone();
+        let axes = self.program.shape.factors.outputs()[index].clone();
         let spec = &self.tiling.results[index];
         let region = tile.region(spec, &axes);
         let block = tile.block(&axes);
@@ -91,7 +91,7 @@ impl Launch<'_> {
                 Value { buffer, offset: 0 }
             }
         };
-        let combines = |&f: &usize| Some((f, self.program.factors.combines(index, f)?));
+        let combines = |&f: &usize| Some((f, self.program.shape.factors.combines(index, f)?));
         let reduced: Vec<(usize, OpCode)> = self.tiling.loops.iter().filter_map(combines).collect();
         let first = reduced.iter().all(|(f, _)| tile.at[f].0 == 0);
         let last = reduced.iter().all(|(f, _)| tile.at[f].0 + 1 == tile.at[f].1);
@@ -139,7 +139,7 @@ impl Launch<'_> {
 
     /// The program that combines two blocks of an output.
     fn combining(&self, index: usize, output: &Output) -> Result<CachedPlan> {
-        let TiledProgram { graph, options, .. } = self.program;
+        let TiledProgram { shape: TileShape { graph, .. }, options, .. } = self.program;
         let dtype = graph.spec(graph.outputs()[index]).dtype;
         let block = TensorSpec::new(output.block.clone(), dtype);
         self.executor.combining(&block, output.combine, *options)
