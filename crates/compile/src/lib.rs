@@ -18,7 +18,7 @@ use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::report::hexadecimal;
 use girih_runtime::{
     ArgumentSpec, Backend, Bottleneck, CompileOptions, CompileReport, CompileTimes, Error,
-    ExecutionPlan, Listing, OptimizedGraph, Result,
+    ExecutionPlan, Listing, OptimizedGraph, Placement, Result,
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -33,10 +33,11 @@ pub trait CodeGen: Send + Sync + 'static {
     /// The processor that graphs are lowered for.
     fn target(&self) -> &'static Target;
 
-    /// Compiles a verified kernel of a program. `buffers` are all buffers of the program.
+    /// Compiles a verified kernel of a program. `bytes` has the size of each buffer of the program,
+    /// 0 for buffers without memory; all kernels of the program share it.
     ///
     /// Errors: [`Error::Compile`] for kernels that the processor cannot run.
-    fn compile(&self, kernel: &Kernel, buffers: &[PlannedBuffer]) -> Result<Self::Binary>;
+    fn compile(&self, kernel: &Kernel, bytes: &Arc<[usize]>) -> Result<Self::Binary>;
 
     /// A text that identifies this version of the code generator and the processor's instruction
     /// set: programs of another version on disk are compiled again.
@@ -197,7 +198,12 @@ impl<G: CodeGen> Pipeline<G> {
         program: &Program,
         buffers: &[PlannedBuffer],
     ) -> Result<Vec<Arc<G::Binary>>> {
-        let compile = |kernel: &Kernel| Ok(Arc::new(self.0.compile(kernel, buffers)?));
+        let bytes = |buffer: &PlannedBuffer| match buffer.placement {
+            Placement::Unused => 0,
+            _ => buffer.size_bytes,
+        };
+        let bytes: Arc<[usize]> = buffers.iter().map(bytes).collect();
+        let compile = |kernel: &Kernel| Ok(Arc::new(self.0.compile(kernel, &bytes)?));
         program.kernels.iter().map(compile).collect()
     }
 }

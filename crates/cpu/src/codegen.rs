@@ -5,8 +5,7 @@ use crate::{LoadedKernel, checked};
 use girih_compile::CodeGen;
 use girih_exec::{Bounds, Isa};
 use girih_kernel::{Kernel, Program, Target};
-use girih_runtime::plan::PlannedBuffer;
-use girih_runtime::{Bottleneck, Placement, Result};
+use girih_runtime::{Bottleneck, Result};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -18,6 +17,8 @@ pub struct HostCodeGen;
 pub struct HostProgram {
     pub(crate) name: String,
     pub(crate) kernel: LoadedKernel,
+    /// The size in bytes of each buffer of the program that the kernel was verified in.
+    pub(crate) bytes: Arc<[usize]>,
     /// In checked mode, the bounds of the program's buffers.
     pub(crate) bounds: Option<Arc<[Bounds]>>,
 }
@@ -33,16 +34,12 @@ impl CodeGen for HostCodeGen {
         &Target::CPU
     }
 
-    fn compile(&self, kernel: &Kernel, buffers: &[PlannedBuffer]) -> Result<HostProgram> {
+    fn compile(&self, kernel: &Kernel, bytes: &Arc<[usize]>) -> Result<HostProgram> {
         // Each run binds a buffer to memory of at least its size.
-        let bounds = checked::is_on().then(|| {
-            let of = |buffer: &PlannedBuffer| match buffer.placement {
-                Placement::Unused => Bounds::NOTHING,
-                _ => Bounds::of(buffer.size_bytes),
-            };
-            buffers.iter().map(of).collect()
-        });
-        Ok(HostProgram { name: kernel.name.clone(), kernel: LoadedKernel::new(kernel), bounds })
+        let of = |&bytes: &usize| Bounds::of(bytes);
+        let bounds = checked::is_on().then(|| bytes.iter().map(of).collect());
+        let (name, bytes) = (kernel.name.clone(), bytes.clone());
+        Ok(HostProgram { name, kernel: LoadedKernel::new(kernel), bytes, bounds })
     }
 
     fn fingerprint(&self) -> String {

@@ -241,6 +241,10 @@ impl Device for HostDevice {
         chunk_counts_of_thread()
     }
 
+    fn accessed_bytes<'a>(&self, binary: &'a Binary) -> Option<&'a [usize]> {
+        binary.downcast_ref::<HostProgram>().map(|program| &*program.bytes)
+    }
+
     fn load(&self, binary: &Binary, _: Option<Arc<Buffer>>) -> Result<LoadedProgram> {
         Ok(binary.clone())
     }
@@ -346,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn checked_mode_refuses_an_access_outside_of_the_bounds() {
+    fn plans_with_smaller_buffers_are_not_loaded_and_checked_mode_refuses_accesses_outside() {
         let text = "b0 = argument 0: f32[9]\nb1 = f32[9]\nhalf over [9]\n  v0 = load b0[i0]\n  \
                     v1 = neg(v0): f32\n  b1[i0] = v1\noutputs: [b1]";
         let program = girih_kernel::Program::parse(text).unwrap();
@@ -355,21 +359,27 @@ mod tests {
             PlanExecutor::new(device.clone(), Arc::new(crate::HostBackend::default()), None);
         let spec = TensorSpec::new([9], DType::F32);
         let buffers = [Placement::Argument(0), Placement::Output];
-        let launch = |bytes: [usize; 2]| {
+        let plan_of = |bounds: [usize; 2], size_bytes: usize| {
             let kernel = LoadedKernel::checked(&program.kernels[0]);
-            let bounds = Some(bytes.map(Bounds::of).into_iter().collect());
-            let binary: Binary = Arc::new(HostProgram { name: "half".into(), kernel, bounds });
-            let plan = ExecutionPlan {
+            let bounds = Some(bounds.map(Bounds::of).into_iter().collect());
+            let (name, bytes) = ("half".into(), Arc::new([36, 36]));
+            let binary: Binary = Arc::new(HostProgram { name, kernel, bytes, bounds });
+            let planned = |placement| PlannedBuffer { placement, size_bytes };
+            ExecutionPlan {
                 operations: vec![Operation::compute("half", 0)],
                 binaries: vec![binary],
-                buffers: buffers
-                    .map(|placement| PlannedBuffer { placement, size_bytes: 36 })
-                    .into(),
+                buffers: buffers.map(planned).into(),
                 arguments: vec![spec.clone().into()],
                 outputs: vec![OutputSpec { spec: spec.clone(), buffer: 1 }],
                 ..ExecutionPlan::default()
-            };
-            let plan = executor.load_plan(plan).unwrap();
+            }
+        };
+        let Err(Error::Compile(reason)) = executor.load_plan(plan_of([36, 36], 32)) else {
+            panic!("a plan with smaller buffers is loaded")
+        };
+        assert!(reason.contains("36 bytes of buffer 0, and the plan provides 32"), "{reason}");
+        let launch = |bounds: [usize; 2]| {
+            let plan = executor.load_plan(plan_of(bounds, 36)).unwrap();
             let given = [Argument::Tensor(executor.upload(&[0; 36]).unwrap(), spec.clone())];
             let (block, _) = executor.bind(&plan, &given, RunControl::default()).unwrap();
             let (after, done) = (SmallVec::new(), Completion::pending());

@@ -402,6 +402,13 @@ impl Device for MockAccelerator {
         binary.downcast_ref::<MockBinary>().map(MockBinary::image)
     }
 
+    fn accessed_bytes<'a>(&self, binary: &'a Binary) -> Option<&'a [usize]> {
+        match binary.downcast_ref::<MockBinary>()? {
+            MockBinary::Compute { inside, .. } => self.host.accessed_bytes(inside),
+            MockBinary::Correction => None,
+        }
+    }
+
     fn load(&self, binary: &Binary, image: Option<Arc<Buffer>>) -> Result<LoadedProgram> {
         let Some(binary) = binary.downcast_ref::<MockBinary>() else {
             return Err(self.failed("load", "the program was compiled for another device"));

@@ -136,6 +136,10 @@ impl<H: Hooks> Device for Wrapped<H> {
         self.inside.image(binary)
     }
 
+    fn accessed_bytes<'a>(&self, binary: &'a Binary) -> Option<&'a [usize]> {
+        self.inside.accessed_bytes(binary)
+    }
+
     fn load(&self, binary: &Binary, image: Option<Arc<Buffer>>) -> Result<LoadedProgram> {
         self.hooks.load(&*self.inside, binary, image)
     }

@@ -15,6 +15,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+/// Fails for a binary that may access more bytes of a buffer than the plan provides.
+fn check_accessed(plan: &ExecutionPlan, number: usize, accessed: &[usize]) -> Result<()> {
+    let provided = |at: usize| match plan.buffers.get(at) {
+        Some(buffer) if buffer.placement != Placement::Unused => buffer.size_bytes,
+        _ => 0,
+    };
+    match (0..accessed.len()).find(|&at| provided(at) < accessed[at]) {
+        None => Ok(()),
+        Some(at) => Err(Error::Compile(format!(
+            "program {number} accesses {} bytes of buffer {at}, and the plan provides {}",
+            accessed[at],
+            provided(at)
+        ))),
+    }
+}
+
 impl PlanExecutor {
     /// The cache key of a graph: the encoding of everything that determines its plan.
     pub(crate) fn key(&self, graph: &Graph, options: CompileOptions) -> Vec<u8> {
@@ -269,6 +285,15 @@ impl PlanExecutor {
     /// Loads the plan's programs on the device. Each image is copied by an operation of its own. If
     /// a load fails, the programs loaded before are freed.
     fn load(&self, plan: &mut ExecutionPlan) -> Result<()> {
+        // Binaries of one program share the list of sizes.
+        let mut checked: *const [usize] = &[];
+        for (number, binary) in plan.binaries.iter().enumerate() {
+            let Some(accessed) = self.device.accessed_bytes(binary) else { continue };
+            if !std::ptr::eq(accessed, checked) {
+                check_accessed(plan, number, accessed)?;
+                checked = accessed;
+            }
+        }
         let load = |binary: &Binary| {
             let image =
                 self.device.image(binary).map(|bytes| self.load_image(bytes)).transpose()?;

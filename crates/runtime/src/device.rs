@@ -305,6 +305,14 @@ pub trait Device: Send + Sync {
         None
     }
 
+    /// For each buffer of its program, the number of bytes that a binary may access; buffers after
+    /// the last entry are not accessed. A plan whose buffers are smaller is not loaded. `None` for
+    /// devices that check each access.
+    fn accessed_bytes<'a>(&self, binary: &'a Binary) -> Option<&'a [usize]> {
+        let _ = binary;
+        None
+    }
+
     /// Loads a binary of this device's back end. `image` has the binary's image, if there is one;
     /// the program owns the block until the program is dropped, which unloads it.
     fn load(&self, binary: &Binary, image: Option<Arc<Buffer>>) -> Result<LoadedProgram>;
