@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from processes import succeeds
 from test_locks import KINDS, MIX
@@ -18,3 +22,10 @@ def test_sixteen_threads_for_a_minute(cache, tmp_path):
 def test_each_kind_of_work_beside_forks_and_clears(kind):
     out = succeeds(MIX, "10", "6", f"{kind},fork,clear", seconds=90, GIRIH_CACHE="0")
     assert int(out) > 10
+
+
+def test_a_thousand_children_of_busy_parents():
+    script = Path(__file__).parents[2] / "scripts" / "forks.py"
+    command = [sys.executable, str(script), "--forks", "1000"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr

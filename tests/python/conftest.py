@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -75,6 +76,13 @@ OF_THE_HOST = {
         test_streams.py::test_threads_do_not_wait_for_each_others_programs
     """,
 }
+
+
+def pytest_collection_finish(session):
+    """Takes what exists before the tests out of later collections: hundreds of thousands of objects
+    of libraries and test cases, through which each ``gc.collect()`` would go."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):

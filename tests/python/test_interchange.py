@@ -307,7 +307,7 @@ def test_a_forked_child_computes_what_its_parent_was_computing():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_children_of_busy_parents_do_not_hang():
     script = Path(__file__).parents[2] / "scripts" / "forks.py"
-    command = [sys.executable, str(script), "--forks", "60"]
+    command = [sys.executable, str(script), "--forks", "30"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
