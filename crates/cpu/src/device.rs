@@ -359,12 +359,12 @@ mod tests {
             PlanExecutor::new(device.clone(), Arc::new(crate::HostBackend::default()), None);
         let spec = TensorSpec::new([9], DType::F32);
         let buffers = [Placement::Argument(0), Placement::Output];
-        let plan_of = |bounds: [usize; 2], size_bytes: usize| {
+        let plan_of = |bounds: [usize; 2], accessed: usize| {
             let kernel = LoadedKernel::checked(&program.kernels[0]);
             let bounds = Some(bounds.map(Bounds::of).into_iter().collect());
-            let (name, bytes) = ("half".into(), Arc::new([36, 36]));
+            let (name, bytes) = ("half".into(), Arc::new([36, accessed]));
             let binary: Binary = Arc::new(HostProgram { name, kernel, bytes, bounds });
-            let planned = |placement| PlannedBuffer { placement, size_bytes };
+            let planned = |placement| PlannedBuffer { placement, size_bytes: 36 };
             ExecutionPlan {
                 operations: vec![Operation::compute("half", 0)],
                 binaries: vec![binary],
@@ -374,10 +374,10 @@ mod tests {
                 ..ExecutionPlan::default()
             }
         };
-        let Err(Error::Compile(reason)) = executor.load_plan(plan_of([36, 36], 32)) else {
+        let Err(Error::Compile(reason)) = executor.load_plan(plan_of([36, 36], 40)) else {
             panic!("a plan with smaller buffers is loaded")
         };
-        assert!(reason.contains("36 bytes of buffer 0, and the plan provides 32"), "{reason}");
+        assert!(reason.contains("40 bytes of buffer 1, and the plan provides 36"), "{reason}");
         let launch = |bounds: [usize; 2]| {
             let plan = executor.load_plan(plan_of(bounds, 36)).unwrap();
             let given = [Argument::Tensor(executor.upload(&[0; 36]).unwrap(), spec.clone())];

@@ -117,7 +117,13 @@ pub(super) fn broadcast_integers(call: OpCall<'_>) -> Result<TensorSpec> {
 }
 
 pub(super) fn broadcast_words(call: OpCall<'_>) -> Result<TensorSpec> {
-    broadcast_of(call, |d| d == DType::U64, "uint64 for keys and counters")
+    let expected = "uint64 for keys and counters";
+    let mut spec = broadcast_of(call, |d| d == DType::U64, expected)?;
+    for other in &call.inputs[2..] {
+        require_dtype(call, other.dtype, other.dtype == DType::U64, expected)?;
+        spec.shape = spec.shape.broadcast(&other.shape, call.name())?;
+    }
+    Ok(spec)
 }
 
 pub(super) fn compare(call: OpCall<'_>) -> Result<TensorSpec> {
