@@ -234,7 +234,8 @@ impl PlanExecutor {
 
     /// Checks arguments against the plan, and allocates results and temporaries.
     ///
-    /// Errors: [`Error::ArgumentCount`], [`Error::ArgumentMismatch`], [`Error::OutOfMemory`].
+    /// Errors: [`crate::Error::ArgumentCount`], [`crate::Error::ArgumentMismatch`],
+    /// [`crate::Error::OutOfMemory`].
     pub fn bind(
         &self,
         program: &CachedPlan,
@@ -269,7 +270,7 @@ impl PlanExecutor {
     /// Fails if the memory for the results and temporaries of a run is not free now; allocates
     /// nothing.
     ///
-    /// Errors: [`Error::OutOfMemory`] with the total number of bytes.
+    /// Errors: [`crate::Error::OutOfMemory`] with the total number of bytes.
     pub fn check_memory(&self, plan: &ExecutionPlan) -> Result<()> {
         let sources = plan.outputs.iter().zip(&plan.facts.output_sources);
         let new = sources.filter(|(_, source)| matches!(source, OutputSource::New(_)));
