@@ -49,6 +49,7 @@ OF_THE_HOST = {
         test_array_api.py::test_devices
         test_array_api.py::test_inspection
         test_executor.py::test_configurations_have_the_seeds_defaults
+        test_explain.py::test_the_transcript_in_the_documentation
         test_grad.py::.*Tensor.to_device
         test_guide.py::.*devices
         test_profile.py::test_devices_are_told_apart
