@@ -600,16 +600,11 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
     /// How a call with these arguments runs.
     pub fn path(&self, arguments: &[&Tensor]) -> CallPath {
         let given: Vec<Tensor> = arguments.iter().map(|&t| t.clone()).collect();
-        let programs = self.lock();
-        if let Some(bound) = programs.bound.iter().rfind(|bound| bound.serves(&given)) {
+        if let Some(bound) = self.bound_for(&given) {
             return bound.path(&given);
         }
         let specs: Vec<TensorSpec> = arguments.iter().map(|t| t.spec()).collect();
-        let serves = |p: &&Arc<TracedProgram>| {
-            p.refuses_context(&given).is_none() && p.refuses(&specs).is_none()
-        };
-        let found = programs.traced.iter().find(serves).cloned();
-        drop(programs);
+        let found = self.traced_for(&given, &specs);
         let bound = found.and_then(|program| BoundProgram::new(program, &specs).ok());
         bound.map_or(CallPath::Compiled, |bound| bound.path(&given))
     }
@@ -631,21 +626,29 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         if let Some(recent) = recent.filter(|recent| recent.0.serves(&given)) {
             return recent.0.call(&given);
         }
-        let known = self.lock().bound.iter().rfind(|bound| bound.serves(&given)).cloned();
-        let bound = known.map_or_else(|| self.bind(arguments), Ok)?;
+        let bound = self.bound_for(&given).map_or_else(|| self.bind(arguments), Ok)?;
         *lock(self.recent.mine()) = Some(Arc::new(Recent(bound.clone())));
         bound.call(&given)
+    }
+
+    /// The program that is bound to tensors like these.
+    fn bound_for(&self, given: &[Tensor]) -> Option<Arc<BoundProgram>> {
+        self.lock().bound.iter().rfind(|bound| bound.serves(given)).cloned()
+    }
+
+    /// The traced program that serves these tensors.
+    fn traced_for(&self, given: &[Tensor], specs: &[TensorSpec]) -> Option<Arc<TracedProgram>> {
+        let serves = |p: &&Arc<TracedProgram>| {
+            p.refuses_context(given).is_none() && p.refuses(specs).is_none()
+        };
+        self.lock().traced.iter().find(serves).cloned()
     }
 
     /// Finds a program for these arguments, or traces one, and binds it.
     fn bind(&self, arguments: &[&Tensor]) -> Result<Arc<BoundProgram>> {
         let specs: Vec<TensorSpec> = arguments.iter().map(|t| t.spec()).collect();
         let given: Vec<Tensor> = arguments.iter().map(|&t| t.clone()).collect();
-        let serves = |p: &&Arc<TracedProgram>| {
-            p.refuses_context(&given).is_none() && p.refuses(&specs).is_none()
-        };
-        let found = self.lock().traced.iter().find(serves).cloned();
-        let program = match found {
+        let program = match self.traced_for(&given, &specs) {
             Some(program) => program,
             None => {
                 let _scope = DeviceScope::new(Device::common("compile", arguments)?);

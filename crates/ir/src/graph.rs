@@ -355,11 +355,21 @@ impl Graph {
     /// Errors: [`Error::SizeOverflow`] for a tensor that is too large; [`Error::InvalidShape`] if a
     /// symbol has no size.
     pub fn bind(&self, sizes: &Sizes) -> Result<Graph> {
+        self.bound(sizes, sizes)
+    }
+
+    /// Replaces symbols by sizes: in constants that are computed from a size by those of `whole`,
+    /// elsewhere by those of `part`.
+    fn bound(&self, whole: &Sizes, part: &Sizes) -> Result<Graph> {
         let mut graph = self.clone();
         graph.set_guards(Vec::new());
         for node in &mut graph.nodes {
+            let sizes = match node.op.attrs {
+                Attrs::OfSize(_) => whole,
+                _ => part,
+            };
             let name = node.op.name();
-            node.spec.shape = node.spec.shape.bind(name, node.spec.dtype, sizes)?;
+            node.spec.shape = node.spec.shape.bind(name, node.spec.dtype, part)?;
             node.op.attrs = node.op.attrs.bind(name, &node.spec, sizes)?;
         }
         Ok(graph)
@@ -372,20 +382,10 @@ impl Graph {
     /// Errors: as [`Graph::bind`]; those of [`Graph::verify`], if sizes that the program takes to be
     /// equal are not.
     pub fn bind_part(&self, whole: &Sizes, part: &Sizes) -> Result<Option<Graph>> {
-        let mut graph = self.clone();
-        graph.set_guards(Vec::new());
-        for node in &mut graph.nodes {
-            if node.op.attrs.has_symbolic_regions() {
-                return Ok(None);
-            }
-            let sizes = match node.op.attrs {
-                Attrs::OfSize(_) => whole,
-                _ => part,
-            };
-            let name = node.op.name();
-            node.spec.shape = node.spec.shape.bind(name, node.spec.dtype, part)?;
-            node.op.attrs = node.op.attrs.bind(name, &node.spec, sizes)?;
+        if self.nodes.iter().any(|node| node.op.attrs.has_symbolic_regions()) {
+            return Ok(None);
         }
+        let graph = self.bound(whole, part)?;
         graph.verify()?;
         Ok(Some(graph))
     }

@@ -88,9 +88,7 @@ impl PlanExecutor {
         sizes: &Sizes,
         options: CompileOptions,
     ) -> Result<CachedPlan> {
-        let key = self.key_of(&program.graph, program.encoded.clone(), options);
-        let mut exact = key.clone();
-        sizes.iter().for_each(|(_, size)| exact.extend_from_slice(&(*size as u64).to_le_bytes()));
+        let (key, exact) = self.keys_at(program, sizes, options);
         if self.use_cache
             && let Some(plan) = self.cache.get(&exact)
         {
@@ -129,16 +127,28 @@ impl PlanExecutor {
         Ok(plan)
     }
 
-    /// What [`PlanExecutor::plan_at`] would do. Changes nothing.
+    /// The keys of a symbolic graph: of its executable, and of its plan at these sizes.
+    #[inline]
+    fn keys_at(
+        &self,
+        program: &SymbolicGraph,
+        sizes: &Sizes,
+        options: CompileOptions,
+    ) -> (Vec<u8>, Vec<u8>) {
+        let key = self.key_of(&program.graph, program.encoded.clone(), options);
+        let mut exact = key.clone();
+        sizes.iter().for_each(|(_, size)| exact.extend_from_slice(&(*size as u64).to_le_bytes()));
+        (key, exact)
+    }
+
+    /// How much [`PlanExecutor::plan_at`] would have to compile. The caches do not change.
     pub fn plan_state(
         &self,
         program: &SymbolicGraph,
         sizes: &Sizes,
         options: CompileOptions,
     ) -> PlanState {
-        let key = self.key_of(&program.graph, program.encoded.clone(), options);
-        let mut exact = key.clone();
-        sizes.iter().for_each(|(_, size)| exact.extend_from_slice(&(*size as u64).to_le_bytes()));
+        let (key, exact) = self.keys_at(program, sizes, options);
         if self.use_cache && self.cache.contains(&exact) {
             return PlanState::Exact;
         }

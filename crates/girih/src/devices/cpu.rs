@@ -1,17 +1,13 @@
 //! The default device, the host's processor, and the settings of its threads and caches: the only
 //! module of this crate that names `girih-cpu`.
 
+pub(super) use girih_cpu::executor_of;
 pub use girih_cpu::{CacheState, Calibration};
 #[cfg(feature = "mock")]
 pub(super) use girih_cpu::{HostBackend, HostDevice, check_environment};
 pub(crate) use girih_cpu::{MappedFile, give_back_memory};
 
 use crate::{Error, Result};
-
-/// The executor of the host device with that number.
-pub(super) fn executor(number: usize) -> girih_runtime::Result<girih_runtime::PlanExecutor> {
-    girih_cpu::executor_of(number)
-}
 
 /// The disk cache of compiled programs of this process, or the reason why there is none.
 ///

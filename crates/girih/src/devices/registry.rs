@@ -52,7 +52,7 @@ pub(super) enum Kind {
 impl Kind {
     fn executor(&self) -> Result<girih_runtime::PlanExecutor, Failure> {
         match self {
-            Kind::Cpu(number) => cpu::executor(*number),
+            Kind::Cpu(number) => cpu::executor_of(*number),
             #[cfg(feature = "mock")]
             Kind::Mock(config) => {
                 cpu::check_environment()?;
