@@ -24,8 +24,8 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a processor's code generator adds to the pipeline. A new back end implements this trait,
-/// and [`girih_runtime::Device`] for the processor.
+/// A processor's code generator, which the pipeline calls kernel by kernel. A new back end
+/// implements this trait, and [`girih_runtime::Device`] for the processor.
 pub trait CodeGen: Send + Sync + 'static {
     /// A compiled kernel. The device takes it as a [`girih_runtime::Binary`].
     type Binary: Send + Sync + 'static;

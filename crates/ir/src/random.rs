@@ -21,7 +21,7 @@ pub fn philox_blocks<const N: usize>(mut words: [[u32; N]; 4], mut k: [u32; 2]) 
     words
 }
 
-/// What the two words of a key grow by from round to round.
+/// The increments of the two words of a key from one round to the next.
 const W: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 
 /// A round on the counters of `N` blocks, whose keys are `key`'s.

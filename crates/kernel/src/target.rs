@@ -41,7 +41,7 @@ pub struct Target {
     pub dtypes: DTypes,
     /// The contractions and library routines that kernels compute.
     pub routines: Routines,
-    /// What runs branches and loops.
+    /// Whether kernels or the host run branches and loops.
     pub control_flow: ControlFlow,
     /// The size in bytes from which on a padded result is filled around the operand only.
     pub min_border_bytes: usize,
@@ -181,7 +181,7 @@ impl Routines {
     }
 }
 
-/// What runs branches and loops.
+/// The part of the system that runs branches and loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlFlow {
     /// Kernels of the processor.

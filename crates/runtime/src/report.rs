@@ -1,4 +1,4 @@
-//! What a back end reports about a compilation, for users to read: the stages of the graph, the
+//! The report of a back end about a compilation, for users to read: the stages of the graph, the
 //! kernels with their work and machine code, the refused fusions, the slow kernels, and the memory
 //! plan. A report does not depend on the form of a back end's kernels.
 

@@ -129,7 +129,7 @@ fn narrow<R: Ord + Copy>(ranks: &mut [R], start: usize, wanted: &[usize], found:
     narrow(after, place + 1, &wanted[middle + 1..], found);
 }
 
-/// What `work` finds in each part of a row; `None` if the team was stopped.
+/// The result of `work` for each part of a row; `None` if the team was stopped.
 fn of_parts<T: Ordered, R: Send>(
     row: &[T],
     team: &dyn Team,

@@ -201,10 +201,10 @@ fn sequential(start: f64, ratio: impl Fn(f64) -> f64, words: &mut Words) -> f64 
     if k > 0 && probability <= NEGLIGIBLE { k as f64 - 1.0 } else { k as f64 }
 }
 
-/// What the transformed rejection of a large mean has from its parameters: W. Hörmann, "The
-/// transformed rejection method for generating Poisson random variables", Insurance: Mathematics and
-/// Economics 12, 1993, and "The generation of binomial random variates", Journal of Statistical
-/// Computation and Simulation 46, 1993.
+/// The constants of the transformed rejection for large means, computed from the parameters of the
+/// distribution: W. Hörmann, "The transformed rejection method for generating Poisson random
+/// variables", Insurance: Mathematics and Economics 12, 1993, and "The generation of binomial random
+/// variates", Journal of Statistical Computation and Simulation 46, 1993.
 struct Hat {
     a: f64,
     b: f64,

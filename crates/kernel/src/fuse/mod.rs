@@ -57,7 +57,7 @@ pub enum LowerError {
         node: NodeId,
         /// Its op.
         op: &'static str,
-        /// What the target lacks.
+        /// The property that the target lacks.
         lacking: Lacking,
     },
     /// A branch or loop whose regions do not fit its operands, or a custom op whose kernels do not

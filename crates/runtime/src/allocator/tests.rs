@@ -279,7 +279,7 @@ fn statistics_are_exact() {
     drop(b);
     let d = pool.allocate(130).unwrap();
     assert_eq!(pool.region_stats()[0], region(1024, 768, 256));
-    // 256 bytes in front of what is in use in the first region, and all 512 of the second one.
+    // The first region has 256 free bytes before its used block; the second one is free.
     let e = pool.allocate(512).unwrap();
     assert_eq!(pool.region_stats()[1], region(512, 512, 0));
     drop(e);
