@@ -95,6 +95,7 @@ LAYERS = {
     "mock": {"ir", "runtime"},
     "conformance": {"ir", "mock", "reference", "runtime"},
     "cpu": {"ir", "kernel", "compile", "exec", "linalg", "opt", "runtime"},
+    "record": {"ir", "opt", "transform", "dist", "compile", "runtime", "cpu", "mock"},
     "csl": set(),
     "fabric": {"csl"},
     "wse": {"ir", "opt", "kernel", "compile", "dist", "runtime", "csl", "fabric"},
@@ -130,16 +131,36 @@ def test_layers_depend_one_way():
             assert ours <= LAYERS[layer], f"{layer} must not know {ours - LAYERS[layer]}"
 
 
-def test_the_facade_names_the_host_in_one_module():
+def test_the_host_is_named_in_one_module():
     naming = [
         path.relative_to(ROOT).as_posix()
-        for path in sorted((ROOT / "crates/girih/src").rglob("*.rs"))
+        for crate in ("girih", "record")
+        for path in sorted((ROOT / "crates" / crate / "src").rglob("*.rs"))
         if re.search(r"\bgirih_cpu::", path.read_text())
     ]
-    assert naming == ["crates/girih/src/devices/cpu.rs"]
-    manifest = (ROOT / "crates/girih/Cargo.toml").read_text()
+    assert naming == ["crates/record/src/cpu.rs"]
+    manifest = (ROOT / "crates/record/Cargo.toml").read_text()
     production = manifest.partition("[dependencies]\n")[2].partition("\n[")[0]
     assert "girih-mock = { workspace = true, optional = true }" in production
+
+
+def test_the_modules_of_the_recording_engine_form_no_circle():
+    """A module uses only modules that the list in `lib.rs` has before it."""
+    root = ROOT / "crates/record/src"
+    listed = (root / "lib.rs").read_text().partition("uses only modules before it:")[2]
+    order = re.findall(r"`(\w+)`", listed.partition("#![")[0])
+    modules = set(re.findall(r"^(?:pub )?mod (\w+);", (root / "lib.rs").read_text(), re.M))
+    assert sorted(order) == sorted(modules - {"testing"})
+    for path in sorted(root.rglob("*.rs")):
+        module = path.relative_to(root).parts[0].removesuffix(".rs")
+        if module in ("lib", "testing"):
+            continue
+        code = re.sub(r"//.*", "", path.read_text().partition("#[cfg(test)]")[0])
+        used = set(re.findall(r"\bcrate::(\w+)", code))
+        for group in re.findall(r"\bcrate::\{([^;]*)\};", code):
+            used |= set(re.findall(r"(?:^|,)\s*(\w+)", re.sub(r"::\{[^{}]*\}", "", group)))
+        above = {name for name in used if order.index(name) > order.index(module)}
+        assert not above, f"{path}: {module} is below {above}"
 
 
 def test_the_host_is_the_target_of_its_own_code_generator_only():

@@ -1,11 +1,11 @@
 //! Records ops by name, with their attributes as the text form of graphs prints them.
 
-use crate::node::State;
 use crate::{Device, Error, Operand, Result, Tensor, random};
 use girih_ir::dim::Symbol;
 use girih_ir::ops::control::Regions;
 use girih_ir::ops::fields::{Context, FieldMut, Given, Mismatch, takes};
 use girih_ir::{Attrs, Class, DType, Dim, Graph, Op, OpCode, Shape, TensorSpec};
+use girih_record::node::State;
 use std::sync::Arc;
 
 /// The value of an op's attribute.

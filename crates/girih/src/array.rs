@@ -1,7 +1,7 @@
 //! Tensors from numbers, arrays, slices and vectors of Rust, nested to any depth.
 
 use crate::data::Element;
-use crate::{Error, Result, Tensor, devices};
+use crate::{Error, Result, Tensor, shares_host_memory};
 use girih_ir::{Shape, TensorSpec};
 use girih_runtime::{Buffer, DeviceId, Value};
 use half::{bf16, f16};
@@ -174,7 +174,7 @@ impl Tensor {
         spec.shape.check("from_vec", spec.dtype)?;
         let size = spec.size_bytes();
         let fits = size == T::bytes(&data).len();
-        if !fits || size < SHARED || !devices::shares_host_memory()? {
+        if !fits || size < SHARED || !shares_host_memory()? {
             return Tensor::from_slice(&data, spec.shape);
         }
         let buffer = Buffer::shared(DeviceId::HOST, Arc::new(Elements(data)), 0..size);

@@ -1,14 +1,14 @@
 //! Traced programs bound to arguments of certain specs. Everything that does not change between
 //! calls is computed once, so that the overhead of a call is small.
 
-use crate::context::{self, Context};
-use crate::node::{CompactSpec, State};
 use crate::tiled::{CallPath, TiledCall};
-use crate::{
-    Device, Executor, Profile, Result, Tensor, TracedProgram, devices, nans, nested, random, trace,
-};
+use crate::{Device, Profile, Result, Tensor, TracedProgram, random};
 use girih_ir::dim::Symbol;
 use girih_ir::{OpCode, TensorSpec};
+use girih_record::context::{self, Context};
+use girih_record::executor::DeviceExecutor;
+use girih_record::node::{CompactSpec, State};
+use girih_record::{devices, eval, nans, nested, trace};
 use girih_runtime::{Argument, CompileOptions, PlanExecutor, PlanState, Replay, Value};
 use girih_sync::{Mutex, MutexGuard, OnceLock, Striped};
 use smallvec::SmallVec;
@@ -189,8 +189,8 @@ impl BoundProgram {
                 return Ok(outputs);
             }
             // Arguments that a transform traces have no value of their own: the call is recorded.
-            let targets: SmallVec<[&Tensor; 8]> = given.iter().collect();
-            match crate::eval::eval_recorded(&targets) {
+            let targets: SmallVec<[_; 8]> = given.iter().map(Tensor::node).collect();
+            match eval::eval_recorded(&targets) {
                 Ok(()) => {}
                 Err(crate::Error::TracedValue { .. }) => return self.record(given),
                 Err(error) => return Err(error),
@@ -248,7 +248,7 @@ impl BoundProgram {
         if let Some(tiles) = self.tiled.as_ref().and_then(|tiled| self.count_tiles(tiled)) {
             return CallPath::Tiled(tiles);
         }
-        let executor = crate::eval::executor_of("compile", &given.iter().collect::<Vec<_>>());
+        let executor = eval::executor_of("compile", &given.iter().collect::<Vec<_>>());
         let Ok(executor) = executor else { return CallPath::Compiled };
         let options = Context::current().options(executor.runtime());
         match executor.runtime().plan_state(self.program.symbolic(), &self.sizes, options) {
@@ -333,10 +333,10 @@ impl BoundProgram {
         &self,
         given: &[Tensor],
         arguments: &mut [Argument],
-    ) -> Result<Cow<'static, Executor>> {
+    ) -> Result<Cow<'static, DeviceExecutor>> {
         let context = Context::current();
         let executor = match context.is_plain()? {
-            true => Cow::Borrowed(Device::of_process().executor()?),
+            true => Cow::Borrowed(devices::executor(Device::of_process())?),
             false => context.executor_ref(context.device())?,
         };
         let id = executor.runtime().device().id();
@@ -348,7 +348,11 @@ impl BoundProgram {
     }
 
     #[cold]
-    fn executor_elsewhere(&self, given: &[Tensor], arguments: &mut [Argument]) -> Result<Executor> {
+    fn executor_elsewhere(
+        &self,
+        given: &[Tensor],
+        arguments: &mut [Argument],
+    ) -> Result<DeviceExecutor> {
         let taken = |take: &Take| match take {
             Take::Given(at) => Some(given[*at].clone()),
             Take::Held(tensor) => Some(tensor.clone()),
@@ -356,16 +360,20 @@ impl BoundProgram {
         };
         let taken: Vec<Option<Tensor>> = self.takes.iter().map(taken).collect();
         let tensors: Vec<&Tensor> = taken.iter().flatten().collect();
-        let executor = crate::eval::executor_of("compile", &tensors)?;
+        let executor = eval::executor_of("compile", &tensors)?;
         for (argument, tensor) in arguments.iter_mut().zip(&taken) {
             if let (Argument::Checked(value), Some(tensor)) = (&mut *argument, tensor) {
-                *argument = Argument::Checked(devices::carried(value, &tensor.spec(), &executor)?);
+                *argument = Argument::Checked(eval::carried(value, &tensor.spec(), &executor)?);
             }
         }
         Ok(executor)
     }
 
-    fn run(&self, executor: &Executor, arguments: &[Argument]) -> Result<girih_runtime::Values> {
+    fn run(
+        &self,
+        executor: &DeviceExecutor,
+        arguments: &[Argument],
+    ) -> Result<girih_runtime::Values> {
         let runtime = executor.runtime();
         let start = executor.config().profile.then(Instant::now);
         let context = Context::current();
@@ -426,7 +434,7 @@ impl BoundProgram {
     /// Fails if a value contains a NaN, with the op and the line that computed the first one.
     fn look_for_nans(
         &self,
-        executor: &Executor,
+        executor: &DeviceExecutor,
         arguments: &[Argument],
         values: &[Value],
     ) -> Result<()> {

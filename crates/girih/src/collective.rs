@@ -5,19 +5,12 @@
 //! the name of the axis. If there are several names, the first axis varies slowest: the members of
 //! `["i", "j"]` are numbered `i * size_of_j + j`.
 
-use crate::{Context, DType, Device, DeviceScope, Error, Operand, Result, Tensor, Trace, where_};
+use crate::{DType, Device, DeviceScope, Error, Operand, Result, Tensor, Trace, where_};
 use girih_ir::ops::collective::{AxisName, NamedAxis};
 use girih_ir::ops::{Op, OpCode};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Dim, Shape};
-
-/// A named batch axis, valid while the batched function is called.
-#[derive(Clone, Debug)]
-pub struct BoundAxis {
-    axis: NamedAxis,
-    /// The member's index along the axis.
-    index: Tensor,
-}
+use girih_record::axes::BoundAxis;
 
 /// The place of the members' values, or of the parts for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,25 +38,7 @@ impl Trace {
         let _scope = DeviceScope::new(device);
         let indices = Tensor::iota(Shape::of_dims([size]), 0, DType::I64)?;
         let index = self.member(&indices);
-        Ok((BoundAxis { axis: NamedAxis { name, size }, index }, indices))
-    }
-}
-
-impl BoundAxis {
-    /// The member's index along the axis.
-    pub(crate) fn index(&self) -> &Tensor {
-        &self.index
-    }
-
-    /// Whether `self` and `other` are the same axis of the same batch.
-    pub(crate) fn is(&self, other: &BoundAxis) -> bool {
-        self.index.is_same(&other.index)
-    }
-
-    /// Calls a function in which collectives may use the axis.
-    pub fn within<R>(self, f: impl FnOnce() -> R) -> R {
-        let context = Context::current();
-        context.within(context.frame().with_axis(self), f)
+        Ok((BoundAxis::new(NamedAxis { name, size }, index.node().clone()), indices))
     }
 }
 
@@ -101,13 +76,14 @@ impl AxisNames<'_> {
         if let Some(name) = (1..self.0.len()).find(|&i| self.0[..i].contains(&self.0[i])) {
             return invalid(format!("axis '{}' is given twice", self.0[name]));
         }
-        let known = Context::current().axes();
+        let known = girih_record::Context::current().axes();
         let mut axes = Vec::with_capacity(self.0.len());
         for name in &self.0 {
-            let found = known.iter().rev().find(|known| known.axis.name.as_str() == *name);
+            let found = known.iter().rev().find(|known| known.axis().name.as_str() == *name);
             let Some(found) = found else {
                 let list = |known: &[BoundAxis]| {
-                    let one = |a: &BoundAxis| format!("'{}' (size {})", a.axis.name, a.axis.size);
+                    let one =
+                        |a: &BoundAxis| format!("'{}' (size {})", a.axis().name, a.axis().size);
                     known.iter().map(one).collect::<Vec<_>>().join(", ")
                 };
                 let here = match known.is_empty() {
@@ -126,21 +102,26 @@ impl AxisNames<'_> {
 }
 
 /// The number of members along all of the axes.
+/// The member's index along an axis.
+fn member(axis: &BoundAxis) -> Tensor {
+    Tensor::from_node(axis.index().clone())
+}
+
 fn size_of(axes: &[BoundAxis]) -> Dim {
-    axes.iter().map(|axis| axis.axis.size).product()
+    axes.iter().map(|axis| axis.axis().size).product()
 }
 
 /// The member's index along all of the axes, as one number.
 fn index_of(axes: &[BoundAxis]) -> Result<Tensor> {
-    let mut index = axes[0].index.clone();
+    let mut index = member(&axes[0]);
     for axis in &axes[1..] {
-        index = index.mul(Operand::Size(axis.axis.size))?.add(&axis.index)?;
+        index = index.mul(Operand::Size(axis.axis().size))?.add(&member(axis))?;
     }
     Ok(index)
 }
 
 fn collective(code: OpCode, x: &Tensor, axis: &BoundAxis) -> Result<Tensor> {
-    Tensor::record(Op::collective(code, axis.axis.clone()), &[x, &axis.index])
+    Tensor::record(Op::collective(code, axis.axis().clone()), &[x, &member(axis)])
 }
 
 fn reduced(x: &Tensor, axes: &[BoundAxis]) -> Result<Tensor> {

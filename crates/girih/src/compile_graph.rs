@@ -1,8 +1,10 @@
 //! Compilation of recorded graphs without execution, to look at the result or to fill the cache.
 
-use crate::eval::{cut_out, executor_of};
-use crate::{Error, Executor, Result, Tensor, options};
+use crate::{Error, Result, Tensor, options};
 use girih_ir::Graph;
+use girih_record::eval::{cut_out, executor_of};
+use girih_record::evaluation_error;
+use girih_record::executor::DeviceExecutor;
 use girih_runtime::CompileOptions;
 use smallvec::SmallVec;
 use std::time::{Duration, Instant};
@@ -71,7 +73,7 @@ fn compiled_graph(targets: SmallVec<[&Tensor; 4]>, optimize: bool) -> Result<Com
 }
 
 fn compiled(
-    executor: &Executor,
+    executor: &DeviceExecutor,
     targets: &[&Tensor],
     options: CompileOptions,
     optimize: bool,
@@ -84,7 +86,7 @@ fn compiled(
     let compile_time = start.elapsed();
     executor.check_memory(&program.plan).map_err(|error| {
         let at = cut.suspects(&error);
-        Error::evaluation(error, at)
+        evaluation_error(error, at)
     })?;
     Ok(CompilationInfo {
         compile_time,

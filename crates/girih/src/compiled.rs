@@ -3,17 +3,19 @@
 //! all sizes for which its guards hold.
 
 use crate::bound::BoundProgram;
-use crate::cut::{ancestors, suspects};
 use crate::eval::placeholder;
-use crate::location::Location;
 use crate::tiled::CallPath;
-use crate::trace::{Draw, Tracing};
 use crate::{
-    Context, DType, Device, DeviceScope, Error, Program, Result, Tensor, TensorState, random, tape,
+    Context, DType, Device, DeviceScope, Error, Program, Result, Tensor, TensorState, random,
 };
 use girih_ir::dim::{Guard, Guards, Symbol, is_name};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Dim, NodeId, Shape, TensorSpec};
+use girih_record::cut::suspects;
+use girih_record::location::{self, Location};
+use girih_record::order::ancestors;
+use girih_record::trace::{Draw, Tracing};
+use girih_record::{evaluation_error, tape};
 use girih_runtime::SymbolicGraph;
 use girih_sync::{Mutex, MutexGuard, Striped};
 use smallvec::SmallVec;
@@ -180,7 +182,7 @@ impl TracedProgram {
             })
             .collect::<Result<Vec<TensorSpec>>>()?;
         let placeholders: Vec<Tensor> = parameters.iter().map(placeholder).collect();
-        girih_ir::dim::set_place(|| crate::location::entered().number());
+        girih_ir::dim::set_place(|| location::entered().number());
         let guards = Guards::new();
         let entered = guards.enter();
         let tracing = Tracing::begin(outside);
@@ -370,7 +372,7 @@ impl TracedProgram {
         let recorded = |id| (None, self.lines.get(&id).copied().unwrap_or_default());
         let graph = self.program.graph();
         let at = suspects(graph, graph.outputs(), recorded, &error);
-        Error::evaluation(error, at)
+        evaluation_error(error, at)
     }
 
     /// Whether the function takes gradients itself, so that its results require none.
@@ -470,7 +472,8 @@ fn close(
     outside: &[Tensor],
 ) -> Result<(Program, BTreeMap<NodeId, Location>, Vec<usize>)> {
     let roots: Vec<&Tensor> = outputs.iter().collect();
-    let stops = |node: &Arc<crate::node::Node>| outside.iter().any(|t| Arc::ptr_eq(t.node(), node));
+    let stops =
+        |node: &Arc<girih_record::node::Node>| outside.iter().any(|t| Arc::ptr_eq(t.node(), node));
     let reached = ancestors(&roots, stops);
     let mut used: Vec<usize> = Vec::new();
     for (i, tensor) in outside.iter().enumerate() {
@@ -483,11 +486,11 @@ fn close(
     let inputs: Vec<&Tensor> =
         placeholders.iter().chain(used.iter().map(|&i| &outside[i])).collect();
     // Wait for scheduled nodes, so that they become data rather than a part of the program.
-    let scheduled = |node: &&Arc<crate::node::Node>| {
+    let scheduled = |node: &&Arc<girih_record::node::Node>| {
         Tensor::from_node((*node).clone()).state() == TensorState::Scheduled
     };
     for node in reached.iter().filter(scheduled) {
-        crate::eval::settle_or_interrupt(node)?;
+        girih_record::eval::settle_or_interrupt(node)?;
     }
     let (program, lines) = Program::capture_with_lines(&roots, &inputs, &[])?;
     let free = program.inputs();

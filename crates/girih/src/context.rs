@@ -1,76 +1,21 @@
-//! Contexts: each thread's current recording graph, device, executor, stream and modes, and the
-//! scopes that replace them temporarily.
-//!
-//! A recording graph is the scope in which nodes are recorded. It numbers and counts its nodes, and
-//! holds weak references to the live nodes; the graph keeps no node alive.
+//! The contexts and the recording graphs of the engine, with tensors for nodes.
 
-mod frame;
-mod history;
-
-use crate::collective::BoundAxis;
-use crate::devices::Device;
-use crate::executor::Executor;
-use crate::location::Scope as NamedScope;
-use crate::node::{CompactSpec, Node, State};
-use crate::place::Place;
-use crate::{Error, Result, Stream, Tensor, TensorState, tape};
-use girih_ir::{Attrs, Class, DType, Op, TensorSpec};
-use girih_runtime::CompileOptions;
-use girih_sync::{Mutex, MutexGuard};
-use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
+use crate::{Executor, Result, Tensor};
+use girih_ir::DType;
+pub use girih_record::context::Frame;
+use girih_record::graph::RecordingGraph;
+use girih_record::stream::Stream;
+use girih_record::{Device, context, scopes};
 use std::fmt;
-use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, Weak};
-
-pub use frame::Frame;
-use history::History;
 
 /// A recording graph, shared by its handles.
-#[derive(Clone)]
-pub struct Graph(Arc<Recording>);
-
-struct Recording {
-    id: u64,
-    registry: Mutex<Registry>,
-}
-
-struct Registry {
-    /// The number of the next node.
-    next: u32,
-    nodes: Vec<Weak<Node>>,
-    /// The number of entries at which dead entries are swept. It grows with the number of live
-    /// entries, so that the amortised cost of sweeping is constant per node.
-    sweep_at: usize,
-    /// The recorded ops, if the graph keeps them.
-    history: Option<Box<History>>,
-}
-
-static NEXT_GRAPH: AtomicU64 = AtomicU64::new(0);
-
-thread_local! {
-    static CURRENT: RefCell<Frame> = RefCell::new(Frame::new());
-    /// The modes of the current frame, cached for recording; 0 until the environment variables are
-    /// read.
-    static MODES: Cell<u8> = const { Cell::new(0) };
-}
-
-const KNOWN: u8 = 1;
-const EAGER: u8 = 2;
-const VERIFY: u8 = 4;
-const NANS: u8 = 8;
-const AUTOCAST_F16: u8 = 16;
-const AUTOCAST_BF16: u8 = 32;
-/// The frame has no device, executor, stream and compile options of its own.
-const PLAIN: u8 = 64;
-
-const SWEEP_MIN: usize = 1024;
+#[derive(Clone, Default, PartialEq)]
+pub struct Graph(RecordingGraph);
 
 impl Graph {
     /// A new, empty graph. Enter it with [`ReuseScope`].
     pub fn new() -> Graph {
-        Graph::recording(None)
+        Graph(RecordingGraph::new())
     }
 
     /// A new, empty graph that keeps the ops that are recorded in it, with their operands, when
@@ -78,48 +23,28 @@ impl Graph {
     /// [`Graph::dump`] and [`graph_text`](crate::graph_text) show them. The graph grows with each
     /// op as long as it lives; it holds no values.
     pub fn with_history() -> Graph {
-        Graph::recording(Some(Box::default()))
-    }
-
-    fn recording(history: Option<Box<History>>) -> Graph {
-        let registry = Registry { next: 0, nodes: Vec::new(), sweep_at: SWEEP_MIN, history };
-        Graph(Arc::new(Recording {
-            id: NEXT_GRAPH.fetch_add(1, Ordering::Relaxed),
-            registry: Mutex::new(registry),
-        }))
-    }
-
-    /// The graph that led to these tensors, computed or not, if this graph keeps its history and
-    /// they were recorded in it.
-    pub(crate) fn history_of(&self, targets: &[&Tensor]) -> Option<girih_ir::Graph> {
-        self.registry().history.as_ref()?.graph_of(targets)
+        Graph(RecordingGraph::with_history())
     }
 
     /// The graph's number, unique in this process.
     pub fn id(&self) -> u64 {
-        self.0.id
+        self.0.id()
     }
 
     /// The number of nodes ever recorded in this graph, modulo 2^32.
     pub fn num_nodes(&self) -> usize {
-        self.registry().next as usize
+        self.0.num_nodes()
     }
 
     /// Tensors recorded in this graph that are still reachable, in recording order.
     pub fn live(&self) -> Vec<Tensor> {
-        self.registry().nodes.iter().filter_map(Weak::upgrade).map(Tensor::from_node).collect()
+        self.0.live().into_iter().map(Tensor::from_node).collect()
     }
 
     /// Tensors recorded in this graph that are reachable and have no value yet, in recording order.
     /// Constants and placeholders are left out, since they are not computed.
     pub fn unrealized(&self) -> Vec<Tensor> {
-        let mut tensors = self.live();
-        tensors.retain(|t| {
-            let op = t.node().op();
-            let computed = op.class() != Class::Leaf || op.is_random();
-            computed && t.state() != TensorState::Available
-        });
-        tensors
+        self.0.unrealized().into_iter().map(Tensor::from_node).collect()
     }
 
     /// The tensor of the node with this number ([`Tensor::id`]).
@@ -131,149 +56,55 @@ impl Graph {
 
     /// The tensors of the nodes with these numbers.
     pub(crate) fn tensors(&self, ids: &[u32]) -> Result<Vec<Tensor>> {
-        let live = self.live();
-        let find = |&id: &u32| {
-            let found = live.iter().find(|t| t.id() == id).cloned();
-            found.ok_or_else(|| {
-                Error::InvalidArgument(format!(
-                    "graph {} has no live node {id}; it has recorded {} and holds {}",
-                    self.id(),
-                    self.num_nodes(),
-                    live.len()
-                ))
-            })
-        };
-        ids.iter().map(find).collect()
+        Ok(self.0.nodes(ids)?.into_iter().map(Tensor::from_node).collect())
     }
 
     /// The reachable nodes of this graph, one per line: number, op, spec, state. Unlike a drawing
     /// of a tensor's ancestors, the text contains computed nodes too. A graph with a history
     /// ([`Graph::with_history`]) shows all of its nodes, with their operands.
     pub fn dump(&self) -> String {
-        let mut text = format!("{self:?}\n");
-        let history = self.registry().history.as_ref().map(|history| history.lines());
-        if let Some(lines) = history {
-            return text + &lines;
-        }
-        for tensor in self.live() {
-            let (id, op, spec) = (tensor.id(), tensor.op_name(), tensor.spec());
-            text += &format!("  %{id} = {op} -> {spec} ({})\n", tensor.state());
-        }
-        text
-    }
-
-    /// The live nodes whose numbers are close to `id`.
-    pub(crate) fn around(&self, id: u32) -> Vec<Arc<Node>> {
-        /// The largest distance between numbers of results of one call, and the maximum number of
-        /// entries visited.
-        const REACH: u32 = 8;
-        const MAX_CHECKED: usize = 4096;
-        let registry = self.registry();
-        // At most one entry per recorded node follows a node, whether or not dead entries were
-        // swept.
-        let since = registry.next.wrapping_sub(id) as usize;
-        let first = registry.nodes.len().saturating_sub(since.saturating_add(REACH as usize));
-        let live = registry.nodes[first..].iter().take(MAX_CHECKED).filter_map(Weak::upgrade);
-        let live = live.take_while(|node| node.id() <= id.saturating_add(REACH));
-        live.filter(|node| node.id().abs_diff(id) <= REACH).collect()
-    }
-
-    fn registry(&self) -> MutexGuard<'_, Registry> {
-        // Each critical section leaves the registry consistent, even if it unwinds.
-        self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn add(&self, make: impl FnOnce(u32) -> Node) -> Arc<Node> {
-        let mut registry = self.registry();
-        let id = registry.next;
-        registry.next = id.wrapping_add(1);
-        let node = Arc::new(make(id));
-        registry.nodes.push(Arc::downgrade(&node));
-        if let Some(history) = &mut registry.history {
-            history.add(&node);
-        }
-        if registry.nodes.len() >= registry.sweep_at {
-            registry.sweep();
-        }
-        node
+        self.0.dump()
     }
 }
 
-/// Drops the dead entries of the current thread's graph. Does nothing if the frame is borrowed or
-/// the graph is locked, such as when a node is dropped while its graph is visited.
-pub(crate) fn sweep() {
-    let graph = CURRENT.try_with(|frame| frame.try_borrow().ok().map(|frame| frame.graph.clone()));
-    if let Ok(Some(graph)) = graph
-        && let Ok(mut registry) = graph.0.registry.try_lock()
-    {
-        registry.sweep();
-        registry.nodes.shrink_to_fit();
-    }
-}
-
-impl Registry {
-    fn sweep(&mut self) {
-        self.nodes.retain(|n| n.strong_count() > 0);
-        self.sweep_at = (2 * self.nodes.len()).max(SWEEP_MIN);
-    }
-}
-
-impl Default for Graph {
-    fn default() -> Self {
-        Graph::new()
-    }
-}
-
-impl PartialEq for Graph {
-    fn eq(&self, other: &Graph) -> bool {
-        self.id() == other.id()
+impl From<Graph> for RecordingGraph {
+    fn from(graph: Graph) -> RecordingGraph {
+        graph.0
     }
 }
 
 impl fmt::Debug for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Graph(id={}, nodes={})", self.id(), self.num_nodes())
+        self.0.fmt(f)
     }
 }
 
-/// The environment variables that enable eager mode; the first variable that is set determines the
-/// mode.
-const EAGER_VARIABLES: [&str; 3] =
-    ["GIRIH_EAGER_MAX_GRAPH", "NABLA_EAGER_MAX_GRAPH", "EAGER_MAX_GRAPH"];
-/// The environment variables that enable shape verification; the first variable that is set
-/// determines the mode.
-const VERIFY_VARIABLES: [&str; 2] = ["GIRIH_VERIFY_SHAPES", "NABLA_VERIFY_EAGER_SHAPES"];
-
 /// The calling thread's context.
 #[derive(Clone, Copy, Debug)]
-pub struct Context {
-    _not_send: PhantomData<*const ()>,
-}
+pub struct Context(girih_record::Context);
 
 impl Context {
     /// The calling thread's context, created at the first use.
+    #[inline]
     pub fn current() -> Context {
-        Context { _not_send: PhantomData }
+        Context(girih_record::Context::current())
     }
 
     /// The graph that ops are recorded in.
     pub fn graph(&self) -> Graph {
-        CURRENT.with_borrow(|frame| frame.graph.clone())
+        Graph(self.0.graph())
     }
 
     /// Records in `graph` from now on; [`ReuseScope`] does so for a scope.
     pub fn set_graph(&self, graph: &Graph) {
-        CURRENT.with_borrow_mut(|frame| frame.graph = graph.clone());
+        self.0.set_graph(&graph.0);
     }
 
     /// The device on which data is placed, and for which constants and random draws are recorded:
     /// the device of a scope ([`crate::DeviceScope`]), else the device of the context's executor,
     /// else the device of the process.
     pub fn device(&self) -> Device {
-        let chosen = CURRENT.with_borrow(|frame| {
-            frame.device.or_else(|| frame.executor.as_ref().map(Executor::device))
-        });
-        chosen.unwrap_or_else(Device::of_process)
+        self.0.device()
     }
 
     /// The executor of this context's device: the context's own executor, or else the device's
@@ -281,30 +112,12 @@ impl Context {
     ///
     /// Errors: if the device's executor cannot be created because of invalid environment variables.
     pub fn executor(&self) -> Result<Executor> {
-        self.executor_for(self.device())
-    }
-
-    /// The executor for this context's programs on `device`.
-    ///
-    /// Errors: as [`Context::executor`].
-    pub(crate) fn executor_for(&self, device: Device) -> Result<Executor> {
-        Ok(self.executor_ref(device)?.into_owned())
-    }
-
-    /// As [`Context::executor_for`], but borrows the device's executor, because all threads would
-    /// write to the reference count of the executor otherwise.
-    pub(crate) fn executor_ref(&self, device: Device) -> Result<Cow<'static, Executor>> {
-        let own = CURRENT.with_borrow(|frame| frame.executor.clone());
-        match own.filter(|own| own.device() == device) {
-            Some(own) => Ok(Cow::Owned(own)),
-            None => device.executor().map(Cow::Borrowed),
-        }
+        self.0.executor().map(Executor::from)
     }
 
     /// Runs this context's programs with `executor` from now on.
     pub fn set_executor(&self, executor: &Executor) {
-        let frame = self.frame();
-        self.swap(frame.with_executor(executor.clone()));
+        self.0.set_executor(executor.engine());
     }
 
     /// The stream that this context's programs are submitted to: the stream set for its device, or
@@ -312,101 +125,46 @@ impl Context {
     ///
     /// Errors: as [`Context::executor`].
     pub fn stream(&self) -> Result<Stream> {
-        let device = self.device();
-        match CURRENT.with_borrow(|frame| frame.stream.clone()) {
-            Some(stream) if stream.device() == device => Ok(stream),
-            _ => Stream::default_of(device),
-        }
+        self.0.stream()
     }
 
     /// Submits this context's programs to `stream` from now on; [`crate::StreamScope`] does so for
     /// a scope.
     pub fn set_stream(&self, stream: &Stream) {
-        self.swap_stream(Some(stream.clone()));
-    }
-
-    /// Sets or clears the stream, and returns the previous one.
-    pub(crate) fn swap_stream(&self, stream: Option<Stream>) -> Option<Stream> {
-        CURRENT.with_borrow_mut(|frame| {
-            let left = std::mem::replace(&mut frame.stream, stream);
-            refresh_plain(frame);
-            left
-        })
-    }
-
-    /// Sets or clears the current device, and returns the previous one.
-    pub(crate) fn swap_device(&self, device: Option<Device>) -> Option<Device> {
-        CURRENT.with_borrow_mut(|frame| {
-            let left = std::mem::replace(&mut frame.device, device);
-            refresh_plain(frame);
-            left
-        })
-    }
-
-    /// Calls `f` with the stream for programs on `executor`.
-    pub(crate) fn with_runtime_stream<T>(
-        &self,
-        executor: &girih_runtime::PlanExecutor,
-        f: impl FnOnce(&girih_runtime::Stream) -> T,
-    ) -> T {
-        match self.is_plain() {
-            Ok(true) => executor.with_thread_stream(f),
-            _ => f(&self.runtime_stream(executor)),
-        }
-    }
-
-    pub(crate) fn runtime_stream(
-        &self,
-        executor: &girih_runtime::PlanExecutor,
-    ) -> Arc<girih_runtime::Stream> {
-        let device = executor.device().id();
-        let chosen = CURRENT.with_borrow(|frame| {
-            let stream = frame.stream.as_ref().map(Stream::runtime);
-            stream.filter(|s| s.queue().scheduler().device().id() == device).cloned()
-        });
-        chosen.unwrap_or_else(|| executor.thread_stream())
-    }
-
-    /// Whether the context has no device, executor, stream and compile options of its own, but uses
-    /// those of the process, the device and the thread.
-    ///
-    /// Errors: as [`Context::eager`].
-    #[inline]
-    pub(crate) fn is_plain(&self) -> Result<bool> {
-        Ok(modes()? & PLAIN != 0)
+        self.0.set_stream(stream);
     }
 
     /// Whether ops are computed as soon as they are recorded.
     ///
     /// Errors: [`crate::Error::Evaluation`] if the value of the environment variable is invalid.
+    #[inline]
     pub fn eager(&self) -> Result<bool> {
-        eager()
+        self.0.eager()
     }
 
     /// Switches eager mode on or off: in eager mode, ops are computed as soon as they are recorded.
     /// Eager mode helps to find an op that goes wrong; the numbers, gradients and recorded nodes
     /// are the same as in lazy mode.
     pub fn set_eager(&self, on: bool) {
-        let frame = self.frame();
-        self.swap(frame.with_eager(on));
+        self.0.set_eager(on);
     }
 
     /// Whether results of tensors that require gradients require gradients too.
+    #[inline]
     pub fn grad(&self) -> bool {
-        CURRENT.with_borrow(|frame| frame.grad)
+        self.0.grad()
     }
 
     /// Whether compilation verifies the shapes of kernels against the shape rules.
     ///
     /// Errors: as [`Context::eager`].
     pub fn verify_shapes(&self) -> Result<bool> {
-        Ok(modes()? & VERIFY != 0)
+        self.0.verify_shapes()
     }
 
     /// Switches shape verification at each compilation on or off.
     pub fn set_verify_shapes(&self, on: bool) {
-        let frame = self.frame();
-        self.swap(frame.with_verify_shapes(on));
+        self.0.set_verify_shapes(on);
     }
 
     /// Whether a NaN in the result of an evaluation or of a compiled function is an error that
@@ -415,162 +173,46 @@ impl Context {
     ///
     /// Errors: as [`Context::eager`], for that variable.
     pub fn debug_nans(&self) -> Result<bool> {
-        Ok(modes()? & NANS != 0)
+        self.0.debug_nans()
     }
 
     /// The half dtype in which autocast computes products, if any: see [`crate::autocast`].
     #[inline]
     pub fn autocast(&self) -> Option<DType> {
-        let modes = match MODES.get() {
-            // Recording reports an invalid environment variable, so ignore the error here.
-            0 => modes().unwrap_or(0),
-            known => known,
-        };
-        match modes & (AUTOCAST_F16 | AUTOCAST_BF16) {
-            0 => None,
-            AUTOCAST_F16 => Some(DType::F16),
-            _ => Some(DType::BF16),
-        }
-    }
-
-    /// The compile options of the context, or else those of the executor.
-    pub(crate) fn options(&self, executor: &girih_runtime::PlanExecutor) -> CompileOptions {
-        self.own_options().unwrap_or_else(|| executor.options())
-    }
-
-    /// The compile options of the context, if it has options of its own.
-    pub(crate) fn own_options(&self) -> Option<CompileOptions> {
-        CURRENT.with_borrow(|frame| frame.options)
-    }
-
-    /// The named batch axes of the calling thread, the outermost first.
-    pub(crate) fn axes(&self) -> Vec<BoundAxis> {
-        CURRENT.with_borrow(|frame| frame.axes.clone())
+        self.0.autocast()
     }
 
     /// Whether the calling thread is in a function that is batched over a named axis.
     pub fn has_named_axes(&self) -> bool {
-        CURRENT.with_borrow(|frame| !frame.axes.is_empty())
+        self.0.has_named_axes()
     }
 
     /// The whole state of the context.
     pub fn frame(&self) -> Frame {
-        let scope = NamedScope::current();
-        CURRENT.with_borrow(|frame| Frame { scope, ..frame.clone() })
+        self.0.frame()
     }
 
     /// Replaces the whole state of the context and returns the previous one. For front ends whose
     /// scopes do not nest like Rust's.
     pub fn swap(&self, frame: Frame) -> Frame {
-        MODES.set(0);
-        let scope = NamedScope::current();
-        frame.scope.clone().set();
-        let left = CURRENT.with_borrow_mut(|current| std::mem::replace(current, frame));
-        Frame { scope, ..left }
+        self.0.swap(frame)
     }
 
     /// Runs `f` in another frame, and returns its result.
     pub fn within<R>(&self, frame: Frame, f: impl FnOnce() -> R) -> R {
-        struct Restore(Option<Frame>);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                if let Some(frame) = self.0.take() {
-                    Context::current().swap(frame);
-                }
-            }
-        }
-        let _restore = Restore(Some(self.swap(frame)));
-        f()
+        self.0.within(frame, f)
     }
-}
-
-/// Updates the mode [`PLAIN`] of the current frame, which has changed.
-fn refresh_plain(frame: &Frame) {
-    if MODES.get() != 0 {
-        MODES.set(MODES.get() & !PLAIN | frame.plain());
-    }
-}
-
-fn modes() -> Result<u8> {
-    match MODES.get() {
-        0 => {
-            let modes = CURRENT.with_borrow(Frame::modes)?;
-            MODES.set(modes);
-            Ok(modes)
-        }
-        modes => Ok(modes),
-    }
-}
-
-/// Whether ops are computed as soon as they are recorded.
-#[inline]
-pub(crate) fn eager() -> Result<bool> {
-    Ok(modes()? & EAGER != 0)
 }
 
 /// The graph in which this thread records.
 pub fn current_graph() -> Graph {
-    Context::current().graph()
-}
-
-/// Records a node in this thread's graph. `place` is the place that follows from the operands, or
-/// `None` for a leaf.
-pub(crate) fn add_node(op: Op, spec: &TensorSpec, place: Option<Place>, state: State) -> Arc<Node> {
-    let place = match op.attrs {
-        Attrs::Devices { to, .. } => moved(place, to),
-        _ => place,
-    };
-    add(place, state, |place, state, id| Node::new(op, spec, place, state, id))
-}
-
-/// The place of the result of a move to the device with number `to`. A number that no device of
-/// this process has, such as a number from another process's file, does not change the place.
-fn moved(place: Option<Place>, to: u8) -> Option<Place> {
-    let Some(device) = Device::numbered(to) else { return place };
-    Some(Place::committed(device).with_tracked(place.is_some_and(Place::is_tracked)))
-}
-
-/// Like [`add_node`], with a compact spec.
-pub(crate) fn add_compact(
-    op: Op,
-    spec: CompactSpec,
-    place: Option<Place>,
-    state: State,
-) -> Arc<Node> {
-    add(place, state, |place, state, id| Node::of_compact(op, spec, place, state, id))
-}
-
-#[inline]
-fn add(
-    place: Option<Place>,
-    state: State,
-    make: impl FnOnce(Place, State, u32) -> Node,
-) -> Arc<Node> {
-    let place = place.unwrap_or_else(|| place_of_leaf(&state));
-    let node = CURRENT.with_borrow(|frame| frame.graph.add(|id| make(place, state, id)));
-    if place.is_tracked() {
-        tape::note(&node);
-    }
-    node
-}
-
-/// Data is committed to the device that holds it; other leaves can be computed anywhere.
-fn place_of_leaf(state: &State) -> Place {
-    match state {
-        State::Available(value) => Place::committed(Device::of(value)),
-        _ => Place::floating(Context::current().device()),
-    }
-}
-
-/// Records a node that carries an error in the current graph.
-pub(crate) fn add_failed(spec: &TensorSpec, error: crate::Error) -> Arc<Node> {
-    CURRENT.with_borrow(|frame| frame.graph.add(|id| Node::failed(spec, error, id)))
+    Graph(context::current_graph())
 }
 
 /// Makes `graph` the thread's current graph and returns the previous one. For front ends whose
 /// scopes do not nest like Rust's; other callers use [`Scope`] and [`ReuseScope`].
 pub fn swap_graph(graph: Graph) -> Graph {
-    CURRENT.with_borrow_mut(|current| std::mem::replace(&mut current.graph, graph))
+    Graph(context::swap_graph(graph.0))
 }
 
 /// Records in a fresh graph until dropped.
@@ -596,23 +238,12 @@ impl Scope {
 
 /// Records in a given graph until dropped. The scope belongs to the thread that entered it.
 #[must_use = "the scope ends when it is dropped"]
-pub struct ReuseScope {
-    previous: Option<Graph>,
-    _not_send: PhantomData<*const ()>,
-}
+pub struct ReuseScope(#[expect(dead_code, reason = "ends when it is dropped")] scopes::GraphScope);
 
 impl ReuseScope {
     /// Enters `graph`.
     pub fn new(graph: &Graph) -> ReuseScope {
-        ReuseScope { previous: Some(swap_graph(graph.clone())), _not_send: PhantomData }
-    }
-}
-
-impl Drop for ReuseScope {
-    fn drop(&mut self) {
-        if let Some(previous) = self.previous.take() {
-            swap_graph(previous);
-        }
+        ReuseScope(scopes::GraphScope::new(&graph.0))
     }
 }
 
@@ -636,33 +267,6 @@ mod tests {
             assert_eq!(&current_graph(), second.graph());
         }
         assert_eq!(current_graph(), outer);
-    }
-
-    #[test]
-    fn a_graph_lists_its_live_tensors_without_keeping_them_alive() {
-        let scope = Scope::new();
-        let kept = Tensor::zeros([2], crate::DType::F32).unwrap();
-        for _ in 0..5000 {
-            let _ = kept.neg().unwrap();
-        }
-        assert_eq!(scope.graph().num_nodes(), 5001);
-        assert_eq!(scope.graph().live().len(), 1);
-        let held = scope.graph().0.registry.lock().unwrap().nodes.len();
-        assert!(held <= SWEEP_MIN, "{held} registry entries for one live node");
-        let graph = scope.graph().clone();
-        drop(kept);
-        assert!(graph.live().is_empty());
-    }
-
-    #[test]
-    fn a_graph_is_freed_with_its_scope_although_a_tensor_escapes() {
-        let scope = Scope::new();
-        let recording = Arc::downgrade(&scope.graph().0);
-        let escaped = Tensor::ones([2], crate::DType::F32).unwrap().neg().unwrap();
-        assert!(recording.upgrade().is_some());
-        drop(scope);
-        assert!(recording.upgrade().is_none());
-        assert_eq!(escaped.to_vec::<f32>().unwrap(), [-1.0, -1.0]);
     }
 
     #[test]

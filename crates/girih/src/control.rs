@@ -6,13 +6,13 @@ mod call;
 mod functions;
 mod rules;
 
-use crate::cut::ancestors;
 use crate::eval::placeholder;
-use crate::hints;
-use crate::node::{Node, State};
-use crate::{Context, Error, Result, Tensor, context, random, tape};
+use crate::{Error, Result, Tensor, random};
 use girih_ir::ops::control::{Control, stacked};
 use girih_ir::{Attrs, DType, Dim, Graph, Literal, NodeId, Op, OpCode, TensorSpec};
+use girih_record::context::{self, Context};
+use girih_record::order::ancestors;
+use girih_record::{Node, State, hints, tape};
 use girih_transform::results_read;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;

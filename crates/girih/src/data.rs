@@ -1,7 +1,8 @@
 //! Conversion between host data and tensors.
 
-use crate::{Context, Device, Error, Result, Tensor, eval};
+use crate::{Device, Error, Result, Tensor, eval};
 use girih_ir::{DType, Shape, TensorSpec};
+use girih_record::context::Context;
 use girih_runtime::{Buffer, DeviceId, Value};
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
@@ -139,7 +140,7 @@ impl Tensor {
     ///
     /// Errors: [`Error::Evaluation`] if memory is insufficient.
     pub fn check_room(count: usize, bytes_each: usize) -> Result<()> {
-        eval::room_for(count, bytes_each)
+        girih_record::eval::room_for(count, bytes_each)
     }
 
     /// A tensor whose elements are read in parts: `read` fills memory with the bytes that start at

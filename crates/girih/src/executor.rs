@@ -1,63 +1,14 @@
-//! Executors, which run programs according to a configuration, and profile them.
+//! Executors of the engine, which run programs according to a configuration, with tensors for nodes.
 
-use crate::devices::Device;
-use crate::pass::{self, Pass};
-use crate::{CompileOptions, Context, Element, Error, Graph, Result, Stats, Tensor};
-use crate::{eval, host};
-use girih_sync::Mutex;
+use crate::{Element, Error, Graph, Result, Stats, Tensor};
+use girih_record::context::Context;
+use girih_record::executor::DeviceExecutor;
+pub use girih_record::executor::{ExecutorConfig, Profile};
+use girih_record::{Device, Node, eval};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// The configuration of an executor.
-#[derive(Clone)]
-pub struct ExecutorConfig {
-    /// Whether compiled programs are cached, in memory and on disk. Without the cache, each run
-    /// compiles.
-    pub use_cache: bool,
-    /// Whether stages and kernels are timed; see [`Executor::profile`].
-    pub profile: bool,
-    /// The name of the device that runs the programs.
-    pub device: String,
-    /// The time limit of a run, after which it fails with [`girih_runtime::Error::Timeout`];
-    /// infinite for no limit.
-    pub timeout_seconds: f64,
-    /// The user's passes, which run in this order before all other passes: see
-    /// [`crate::pass::graph_pass`].
-    pub passes: Vec<Arc<dyn Pass>>,
-}
-
-impl PartialEq for ExecutorConfig {
-    fn eq(&self, other: &ExecutorConfig) -> bool {
-        let fields = |c: &ExecutorConfig| (c.use_cache, c.profile, c.device.clone());
-        fields(self) == fields(other)
-            && self.timeout_seconds == other.timeout_seconds
-            && self.passes.len() == other.passes.len()
-            && self.passes.iter().zip(&other.passes).all(|(a, b)| pass::is_same(a, b))
-    }
-}
-
-impl fmt::Debug for ExecutorConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let passes: Vec<&str> = self.passes.iter().map(|pass| pass.name()).collect();
-        f.debug_struct("ExecutorConfig")
-            .field("use_cache", &self.use_cache)
-            .field("profile", &self.profile)
-            .field("device", &self.device)
-            .field("timeout_seconds", &self.timeout_seconds)
-            .field("passes", &passes)
-            .finish()
-    }
-}
-
-impl Default for ExecutorConfig {
-    fn default() -> Self {
-        let device = Device::of_process().name().to_string();
-        let (timeout_seconds, passes) = (300.0, Vec::new());
-        ExecutorConfig { use_cache: true, profile: false, device, timeout_seconds, passes }
-    }
-}
 
 /// An executor runs programs according to its configuration, and has its own program cache. The
 /// value is a reference-counted handle.
@@ -65,52 +16,23 @@ impl Default for ExecutorConfig {
 /// All executors of a device share its memory and its queue, so that an executor can read the
 /// results of another executor.
 #[derive(Clone)]
-pub struct Executor(Arc<Inner>);
+pub struct Executor(DeviceExecutor);
 
-struct Inner {
-    device: Device,
-    config: ExecutorConfig,
-    limit: Option<Duration>,
-    runtime: Arc<girih_runtime::PlanExecutor>,
-    profile: Mutex<Option<Profile>>,
-    /// Collects the host language's garbage when device memory is short; `None` for executors of
-    /// users.
-    _collector: Option<girih_runtime::CollectorRegistration>,
+impl From<DeviceExecutor> for Executor {
+    fn from(executor: DeviceExecutor) -> Executor {
+        Executor(executor)
+    }
 }
 
-/// The times of the stages of an evaluation. Times are summed over its programs: there is one
-/// program, unless the evaluation waited for results of another thread.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Profile {
-    /// Cutting the graph out of the recording.
-    pub extraction: Duration,
-    /// Graph passes. Zero for a cached program, as is `codegen`.
-    pub optimization: Duration,
-    /// Fusion into kernels.
-    pub codegen: Duration,
-    /// Preparing kernels for execution, or the cache lookup of a cached program.
-    pub compile: Duration,
-    /// Binding arguments to memory and allocating results. Part of `execution`.
-    pub transfer: Duration,
-    /// Running the kernels, including `transfer`.
-    pub execution: Duration,
-    /// Storing the results in the tensors.
-    pub store: Duration,
-    /// Name and time of each kernel, in execution order. Empty unless profiling is on.
-    pub kernels: Vec<(String, Duration)>,
+impl From<Executor> for DeviceExecutor {
+    fn from(executor: Executor) -> DeviceExecutor {
+        executor.0
+    }
 }
 
-impl Profile {
-    /// The names and times of the six stages, in order.
-    pub fn stages(&self) -> [(&'static str, Duration); 6] {
-        [
-            ("extraction", self.extraction),
-            ("optimization", self.optimization),
-            ("codegen", self.codegen),
-            ("compile", self.compile),
-            ("execution", self.execution),
-            ("store", self.store),
-        ]
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Executor").field(self.config()).finish()
     }
 }
 
@@ -139,54 +61,21 @@ impl Executor {
     /// Errors: [`Error::UnknownDevice`], [`Error::DeviceUnavailable`]; [`Error::InvalidArgument`]
     /// for a time limit that is not positive.
     pub fn new(config: ExecutorConfig) -> Result<Executor> {
-        let device = Device::named(&config.device)?;
-        let seconds = config.timeout_seconds;
-        if seconds.is_nan() || seconds <= 0.0 {
-            return Err(Error::InvalidArgument(format!(
-                "timeout_seconds: expected a positive number, infinite for no limit, got {seconds}"
-            )));
-        }
-        // A limit that does not fit a `Duration` is longer than any run.
-        let limit = Duration::try_from_secs_f64(seconds).ok();
-        let runtime = Arc::new(device.executor()?.0.runtime.sibling(config.use_cache));
-        let user = girih_opt::register(config.passes.clone());
-        runtime.set_options(CompileOptions { user, ..runtime.options() });
-        let profile = Mutex::default();
-        Ok(Executor(Arc::new(Inner { device, config, limit, runtime, profile, _collector: None })))
-    }
-
-    /// The default executor of a device, for contexts without an executor.
-    pub(crate) fn of_device(
-        device: Device,
-        name: &str,
-        runtime: girih_runtime::PlanExecutor,
-    ) -> Result<Executor, girih_runtime::Error> {
-        let config = ExecutorConfig { device: name.to_string(), ..ExecutorConfig::default() };
-        let limit = Some(Duration::from_secs_f64(config.timeout_seconds));
-        // Check the variable here, since its users cannot report an error.
-        girih_runtime::env::flag(&["GIRIH_SOURCE_LINES"])?;
-        let runtime = Arc::new(runtime);
-        let collector = runtime.device().allocator().add_collector(Box::new(|_| host::collect()));
-        let (profile, _collector) = (Mutex::default(), Some(collector));
-        Ok(Executor(Arc::new(Inner { device, config, limit, runtime, profile, _collector })))
+        DeviceExecutor::new(config).map(Executor)
     }
 
     /// The device on which the executor runs programs.
     pub fn device(&self) -> Device {
-        self.0.device
+        self.0.device()
     }
 
     /// The executor's configuration.
     pub fn config(&self) -> &ExecutorConfig {
-        &self.0.config
+        self.0.config()
     }
 
-    pub(crate) fn runtime(&self) -> &Arc<girih_runtime::PlanExecutor> {
-        &self.0.runtime
-    }
-
-    pub(crate) fn limit(&self) -> Option<Duration> {
-        self.0.limit
+    pub(crate) fn engine(&self) -> &DeviceExecutor {
+        &self.0
     }
 
     /// Computes nodes of a recording graph, all in one run, so that shared work is done once.
@@ -197,7 +86,8 @@ impl Executor {
         let mut profile = Profile::default();
         let outcome = tensors(graph, outputs).and_then(|tensors| {
             self.check_devices(tensors.values())?;
-            eval::eval_on(self, tensors.values(), Some(&mut profile))?;
+            let nodes: Vec<_> = tensors.values().map(Tensor::node).collect();
+            eval::eval_on(&self.0, &nodes, Some(&mut profile))?;
             Ok(tensors)
         });
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
@@ -230,7 +120,7 @@ impl Executor {
             return Err(Error::ElementType { expected: T::DTYPE, found: tensor.dtype() });
         }
         self.check_devices([tensor])?;
-        eval::eval_on(self, [tensor], None)?;
+        eval::eval_on(&self.0, &[tensor.node()], None)?;
         tensor.to_vec()
     }
 
@@ -242,13 +132,14 @@ impl Executor {
             [] => sinks(graph),
             ids => tensors(graph, ids)?.into_values().collect(),
         };
-        let targets: Vec<&Tensor> = tensors.iter().collect();
+        let targets: Vec<_> = tensors.iter().map(Tensor::node).collect();
         self.check_devices(&tensors)?;
-        let cut = eval::cut_out(self, &targets, true)?;
-        let misses = || self.0.runtime.num_compiles();
+        let cut = eval::cut_out(&self.0, &targets, true)?;
+        let runtime = self.0.runtime();
+        let misses = || runtime.num_compiles();
         let before = misses();
-        let options = Context::current().options(&self.0.runtime);
-        self.0.runtime.plan(&cut.graph, options)?;
+        let options = Context::current().options(runtime);
+        runtime.plan(&cut.graph, options)?;
         Ok(misses() > before)
     }
 
@@ -270,33 +161,23 @@ impl Executor {
 
     /// Clears the cache of compiled programs; running programs are not affected.
     pub fn clear_cache(&self) {
-        self.0.runtime.clear_cache();
+        self.0.clear_cache();
     }
 
     /// Counts of programs that this executor has compiled and run.
     pub fn cache_stats(&self) -> Stats {
-        Stats::of(&self.0.runtime)
+        self.0.cache_stats()
     }
 
     /// Cancels every running or queued run of this executor. May be called from any thread. The
     /// tensors stay lazy; later evaluations are not affected.
     pub fn cancel_all(&self) {
-        self.0.runtime.cancel_all();
+        self.0.cancel_all();
     }
 
     /// The profile of the last evaluation; `None` unless profiling is on.
     pub fn profile(&self) -> Option<Profile> {
-        self.0.profile.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn set_profile(&self, profile: Profile) {
-        drop(self.0.profile.replace(Some(profile)));
-    }
-}
-
-impl std::fmt::Debug for Executor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Executor").field(self.config()).finish()
+        self.0.profile()
     }
 }
 
@@ -308,7 +189,7 @@ fn tensors(graph: &Graph, ids: &[u32]) -> Result<BTreeMap<u32, Tensor>> {
 /// The lazy nodes of a graph that no lazy node uses.
 fn sinks(graph: &Graph) -> Vec<Tensor> {
     let unrealized = graph.unrealized();
-    let mut used: Vec<*const crate::node::Node> = Vec::new();
+    let mut used: Vec<*const Node> = Vec::new();
     for tensor in &unrealized {
         tensor.node().state().for_each_input(|input| used.push(Arc::as_ptr(input)));
     }

@@ -9,9 +9,9 @@
 mod json;
 mod text;
 
-use crate::eval::{cut_out, executor, executor_of};
 use crate::{Result, Tensor};
 use girih_ir::{Graph, NodeId, Traffic};
+use girih_record::eval::{cut_out, executor, executor_of};
 use girih_runtime::report::{KernelReport, MemoryPlan, ProgramText, RefusedFusion, Stage};
 use girih_runtime::{Argument, Bottleneck, CompileOptions, Device, DeviceId, Lookup, Step};
 use smallvec::SmallVec;
@@ -133,7 +133,7 @@ pub fn explain<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Expl
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
     let executor = executor_of("explain", &targets)?;
     let cut = cut_out(&executor, &targets, true)?;
-    let line = |node: &std::sync::Arc<crate::node::Node>| {
+    let line = |node: &std::sync::Arc<girih_record::node::Node>| {
         Some(node.location()).filter(|l| l.is_known()).map(|l| l.to_string())
     };
     let lines = cut.nodes.iter().map(line).collect();

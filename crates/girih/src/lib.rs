@@ -19,58 +19,44 @@
 
 mod apply;
 mod array;
-mod background;
 mod bound;
 mod collective;
 mod compile_graph;
 mod compiled;
 mod context;
 mod control;
-mod cut;
 mod data;
-mod devices;
 mod display;
-mod error;
 mod eval;
 mod executor;
 pub mod explain;
 pub mod guide;
-mod hints;
 pub mod host;
 pub mod io;
 pub mod location;
 pub mod losses;
-mod memory;
-mod nans;
-mod nested;
 pub mod nn;
-mod node;
 mod ops;
 pub mod optim;
 mod options;
 mod outside;
 pub mod pass;
-mod place;
 pub mod plot;
 mod precision;
 mod program;
 pub mod random;
 mod statistics;
-mod stream;
-mod tape;
 mod tensor;
 mod tiled;
 mod timeline;
-mod trace;
 mod transform;
 
 pub use apply::{Attribute, apply};
 pub use array::ArrayData;
-pub use background::Compilation;
 pub use bound::BoundProgram;
 pub use collective::{
-    AxisNames, BoundAxis, Members, all_gather, all_to_all, axis_index, axis_size, pmax, pmean,
-    pmin, ppermute, pshuffle, psum, psum_scatter,
+    AxisNames, Members, all_gather, all_to_all, axis_index, axis_size, pmax, pmean, pmin, ppermute,
+    pshuffle, psum, psum_scatter,
 };
 pub use compile_graph::{CompilationInfo, compile_graph, compile_unoptimized};
 pub use compiled::{Compiled, DynamicDim, TracedProgram, compile};
@@ -80,19 +66,9 @@ pub use control::{
     checkpoint, cond, custom_jvp, custom_vjp, fori_loop, optimization_barrier, scan, scan_length,
     scan_with, switch, while_loop,
 };
-pub use cut::{graph_of, graph_text};
 pub use data::{Data, Element};
-pub use devices::cpu::{
-    CacheState, Calibration, cache_on_disk, calibration, instruction_set, num_threads,
-    set_num_threads,
-};
-pub use devices::{
-    Device, DeviceInfo, DeviceScope, devices, memory_stats, register_device, shares_host_memory,
-    warm_up,
-};
 pub use display::{PrintOptions, print_options, set_print_options};
-pub use error::{Error, Result};
-pub use eval::{async_eval, compile_only, eval};
+pub use eval::{async_eval, compile_only, eval, graph_of, graph_text};
 pub use executor::{ExecutionResult, Executor, ExecutorConfig, Profile};
 pub use explain::{Explanation, explain, explain_graph};
 pub use program::{Input, NodeInfo, Program};
@@ -101,6 +77,20 @@ pub use girih_ir as ir;
 pub use girih_runtime as runtime;
 // The element types of complex tensors, and of complex operands.
 pub use num_complex::{Complex32, Complex64};
+
+pub use girih_record::axes::BoundAxis;
+pub use girih_record::background::Compilation;
+pub use girih_record::cpu::{
+    CacheState, Calibration, cache_on_disk, calibration, instruction_set, num_threads,
+    set_num_threads,
+};
+pub use girih_record::devices::{DeviceInfo, register_device};
+pub use girih_record::node::{NodeKind, TensorState};
+pub use girih_record::placement::{devices, memory_stats, shares_host_memory, warm_up};
+pub use girih_record::scopes::{DeviceScope, StreamScope};
+pub use girih_record::stream::{Event, Stream, synchronize};
+pub use girih_record::trace::is_active as is_tracing;
+pub use girih_record::{Device, Error, Result};
 
 pub use girih_ir::{DType, Dim, Literal, Shape, TensorSpec};
 pub use girih_runtime::CompileOptions;
@@ -123,12 +113,9 @@ pub use ops::{
 pub use options::{options, options_with, options_without, pass_names, set_options};
 pub use precision::autocast;
 pub use statistics::{Stats, cache_stats, clear_cache, reset_peak_memory};
-pub use stream::{Event, Stream, StreamScope, synchronize};
-pub use tape::{Hook, no_grad, take_roots};
-pub use tensor::{NodeKind, Tensor, TensorState, WeakTensor};
+pub use tensor::{Hook, Tensor, WeakTensor, name_arguments, no_grad, take_roots};
 pub use tiled::CallPath;
 pub use timeline::{SpanTotal, Timeline, span_device};
-pub use trace::{is_active as is_tracing, name_arguments};
 pub use transform::{
     Backward, Linear, Randomness, Trace, grad, hessian, hvp, jacfwd, jacrev, jvp, linear_transpose,
     linearize, value_and_grad, vjp, vmap, vmap_named,

@@ -1,9 +1,10 @@
 //! Options of compilation: the passes and kinds of fusion that are on.
 
-use crate::eval::executor;
-use crate::{Context, Result};
+use crate::Result;
 use girih_kernel::FusionOptions;
 use girih_opt::{OptOptions, PassFlag};
+use girih_record::context::Context;
+use girih_record::eval::executor;
 use girih_runtime::CompileOptions;
 
 /// The current options without the named passes and kinds of fusion (`dead_code`, `simplify`,

@@ -2,9 +2,9 @@
 //! of custom ops. The graph of a rule has numbered leaves for them, and the caller that records the
 //! transformed graph replaces the leaves by the tensors.
 
-use crate::node::Node;
 use crate::{Error, Result, Tensor};
 use girih_ir::{Graph, NodeId, Op};
+use girih_record::node::Node;
 use girih_sync::Mutex;
 use girih_transform::lift_control;
 use rustc_hash::FxHashMap;

@@ -3,30 +3,9 @@
 use crate::{CompileOptions, Program, Result};
 use girih_ir::Graph;
 pub use girih_opt::Pass;
-use std::cell::Cell;
+use girih_record::executor::is_same_pass;
+use girih_record::nested;
 use std::sync::Arc;
-
-thread_local! {
-    static RUNNING: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Whether the calling thread runs a user's pass. The pass must not evaluate tensors, since the
-/// evaluation that is being compiled waits for it.
-pub(crate) fn is_running() -> bool {
-    RUNNING.get() > 0
-}
-
-fn within<T>(run: impl FnOnce() -> T) -> T {
-    struct Leave;
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            RUNNING.set(RUNNING.get() - 1);
-        }
-    }
-    RUNNING.set(RUNNING.get() + 1);
-    let _leave = Leave;
-    run()
-}
 
 /// A pass made of a function from program to program.
 struct ProgramPass<F> {
@@ -45,7 +24,7 @@ where
     fn run(&self, graph: &Graph) -> girih_ir::Result<Option<Graph>> {
         let program = Program::of_graph(graph.clone());
         let failed = |reason: String| girih_ir::Error::User { reason };
-        let outcome = within(|| (self.run)(&program));
+        let outcome = nested::within_pass(|| (self.run)(&program));
         let Some(rewritten) = outcome.map_err(|error| failed(error.to_string()))? else {
             return Ok(None);
         };
@@ -107,11 +86,6 @@ pub fn without(options: CompileOptions, passes: &[Arc<dyn Pass>]) -> CompileOpti
 /// The user passes of the options but for these.
 fn others(options: CompileOptions, passes: &[Arc<dyn Pass>]) -> Vec<Arc<dyn Pass>> {
     let mut now = girih_opt::registered(options.user);
-    now.retain(|known| !passes.iter().any(|pass| is_same(known, pass)));
+    now.retain(|known| !passes.iter().any(|pass| is_same_pass(known, pass)));
     now
-}
-
-/// Whether `a` and `b` are the same pass.
-pub(crate) fn is_same(a: &Arc<dyn Pass>, b: &Arc<dyn Pass>) -> bool {
-    std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }

@@ -9,13 +9,13 @@ mod rewrite;
 mod rules;
 mod transform;
 
-use crate::cut::{ancestors, in_recording_order, note};
-use crate::hints;
-use crate::location::Location;
-use crate::node::{Node, State};
 use crate::{Error, Result, Tensor, random};
 use girih_ir::dim::Symbol;
 use girih_ir::{Attrs, Graph, Literal, NodeId, OpCode, TensorSpec};
+use girih_record::cut::note;
+use girih_record::location::Location;
+use girih_record::order::{ancestors, in_recording_order};
+use girih_record::{Node, State, hints};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;

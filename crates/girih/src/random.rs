@@ -32,9 +32,9 @@ pub use order::{
     Replacement, choice, permutation, permuted, permuted_lines, randint, randint_between,
 };
 
-use crate::node::State;
-use crate::{Result, Tensor, trace};
+use crate::{Result, Tensor};
 use girih_ir::{DType, OpCode, Shape, TensorSpec};
+use girih_record::{State, trace};
 use girih_sync::Mutex;
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};

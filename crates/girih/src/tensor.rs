@@ -1,67 +1,24 @@
 //! The tensor handle: metadata of a value, and recording of ops.
 
-use crate::devices;
-use crate::location;
-use crate::node::{CompactSpec, Node, State};
-use crate::place::Place;
-use crate::{Error, Result, context};
+mod gradient;
+mod placed;
+
+pub use gradient::{Hook, no_grad, take_roots};
+
+use crate::{Error, Result};
+use girih_ir::hints::Hints;
 use girih_ir::ops::Category;
-use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape, TensorSpec};
+use girih_ir::{DType, Literal, Op, OpCode, Shape, TensorSpec};
+use girih_record::node::{NodeKind, TensorState};
+use girih_record::{Node, State, context, hints, recorder, trace};
 use girih_runtime::Value;
-use std::cell::RefCell;
+use smallvec::SmallVec;
+use std::borrow::Borrow;
 use std::sync::{Arc, Weak};
 
-/// The result spec that was inferred for an op without attributes, from these operand specs.
-#[derive(Clone, Copy)]
-struct Inferred {
-    code: OpCode,
-    operands: usize,
-    specs: [CompactSpec; 2],
-    result: CompactSpec,
-}
-
-/// The number of entries of the table of inferred specs; a power of two.
-const INFERRED: usize = 64;
-
-thread_local! {
-    /// A cache of inferred specs. Programs record the same ops repeatedly, and the shape rules of
-    /// an op would otherwise take longer than the rest of recording.
-    static INFERRED_SPECS: RefCell<[Option<Inferred>; INFERRED]> = const { RefCell::new([None; INFERRED]) };
-}
-
-/// Records an op with one or two operands on one device.
-fn recorded(
-    op: Op,
-    [a, b]: [&Tensor; 2],
-    inputs: &[&Tensor],
-    place: Place,
-    state: State,
-) -> Result<Arc<Node>> {
-    let place = Some(place);
-    let (specs, code) = ([a.node.compact_spec(), b.node.compact_spec()], op.code);
-    let plain = matches!(op.attrs, Attrs::None);
-    let slot = (specs[0].slot(INFERRED) + specs[1].slot(INFERRED) + code as usize) % INFERRED;
-    let same = |known: &Inferred| {
-        known.code == code && known.operands == inputs.len() && known.specs == specs
-    };
-    let known =
-        INFERRED_SPECS.with_borrow(|table| table[slot].filter(same).map(|known| known.result));
-    if let Some(result) = known.filter(|_| plain) {
-        return Ok(context::add_compact(op, result, place, state));
-    }
-    a.node.check()?;
-    b.node.check()?;
-    let spec = match inputs {
-        [a] => op.infer(&[&a.spec()])?,
-        _ => op.infer(&[&a.spec(), &b.spec()])?,
-    };
-    let result = CompactSpec::of(&spec);
-    if let (true, Some(result)) = (plain, result) {
-        let operands = inputs.len();
-        let entry = Inferred { code, operands, specs, result };
-        INFERRED_SPECS.with_borrow_mut(|table| table[slot] = Some(entry));
-    }
-    Ok(context::add_node(op, &spec, place, state))
+/// The nodes of tensors.
+fn nodes<'a>(tensors: &[&'a Tensor]) -> SmallVec<[&'a Arc<Node>; 4]> {
+    tensors.iter().map(|tensor| &tensor.node).collect()
 }
 
 /// A tensor: a reference-counted handle of a recorded node. Cloning the handle copies no data. The
@@ -71,6 +28,18 @@ fn recorded(
 #[derive(Clone)]
 pub struct Tensor {
     node: Arc<Node>,
+}
+
+/// The recorded node, by which the recording engine knows the tensor.
+impl Borrow<Arc<Node>> for Tensor {
+    fn borrow(&self) -> &Arc<Node> {
+        &self.node
+    }
+}
+
+/// Sets the names of the arguments of the function being traced, for messages.
+pub fn name_arguments(placeholders: &[Tensor], names: impl IntoIterator<Item = String>) {
+    trace::name_arguments(placeholders, names);
 }
 
 /// A weak reference to a tensor, which does not keep the tensor alive.
@@ -84,40 +53,6 @@ impl WeakTensor {
     }
 }
 
-/// The kind of a node in its graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NodeKind {
-    /// A constant: all elements have one value.
-    Constant,
-    /// Trainable data.
-    Parameter,
-    /// Data from outside.
-    Input,
-    /// The result of an op.
-    Intermediate,
-}
-
-/// The state of a tensor's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TensorState {
-    /// The tensor is recorded and not computed yet.
-    Lazy,
-    /// An evaluation of the tensor is queued or running.
-    Scheduled,
-    /// The value is available.
-    Available,
-}
-
-impl std::fmt::Display for TensorState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            TensorState::Lazy => "lazy",
-            TensorState::Scheduled => "scheduled",
-            TensorState::Available => "available",
-        })
-    }
-}
-
 impl Tensor {
     pub(crate) fn from_node(node: Arc<Node>) -> Tensor {
         Tensor { node }
@@ -128,50 +63,15 @@ impl Tensor {
     }
 
     /// Records an op on these operands after checking them.
+    #[inline]
     #[track_caller]
     pub(crate) fn record(op: Op, inputs: &[&Tensor]) -> Result<Tensor> {
-        // Fast paths: most ops have one or two operands, and every op pays for recording.
-        let location = location::here();
-        let node = match inputs {
-            [a] => {
-                let state = State::Unary(location, a.node.clone());
-                recorded(op, [a, a], &[a], a.node.place(), state)?
-            }
-            [a, b] => {
-                let Some(place) = a.node.place().merge(b.node.place()) else {
-                    return Tensor::record_mixed(op, inputs);
-                };
-                let state = State::Binary(location, a.node.clone(), b.node.clone());
-                recorded(op, [a, b], &[a, b], place, state)?
-            }
-            _ => {
-                inputs.iter().try_for_each(|t| t.node.check())?;
-                let specs: Vec<TensorSpec> = inputs.iter().map(|t| t.spec()).collect();
-                let spec = op.infer(&specs.iter().collect::<Vec<_>>())?;
-                let nodes = inputs.iter().map(|t| t.node.clone()).collect();
-                let state = State::with_inputs(location, nodes);
-                let Ok(place) = state.place() else {
-                    return Tensor::record_mixed(op, inputs);
-                };
-                context::add_node(op, &spec, place, state)
-            }
+        let node = match *inputs {
+            [a] => recorder::record_unary(op, &a.node)?,
+            [a, b] => recorder::record_binary(op, &a.node, &b.node)?,
+            _ => recorder::record(op, &nodes(inputs))?,
         };
-        let tensor = Tensor { node };
-        if context::eager()? {
-            crate::eval::eagerly(&tensor)?;
-        }
-        Ok(tensor)
-    }
-
-    /// Records an op whose operands are committed to several devices. Like in PyTorch, scalars and
-    /// indices on the host are moved to the device of the other operands.
-    ///
-    /// Errors: [`Error::MixedDevices`].
-    #[cold]
-    #[track_caller]
-    fn record_mixed(op: Op, inputs: &[&Tensor]) -> Result<Tensor> {
-        let moved = devices::colocate(&op, inputs)?;
-        Tensor::record(op, &moved.iter().collect::<Vec<_>>())
+        Ok(Tensor { node })
     }
 
     /// Records several results of one call after checking the operands; in eager mode the results
@@ -181,59 +81,29 @@ impl Tensor {
         ops: impl IntoIterator<Item = Op>,
         inputs: &[&Tensor],
     ) -> Result<Vec<Tensor>> {
-        let location = location::here();
-        inputs.iter().try_for_each(|t| t.node.check())?;
-        let specs: Vec<TensorSpec> = inputs.iter().map(|t| t.spec()).collect();
-        let specs: Vec<&TensorSpec> = specs.iter().collect();
-        let record = |op: Op| {
-            let spec = op.infer(&specs)?;
-            let nodes = inputs.iter().map(|t| t.node.clone()).collect();
-            let state = State::with_inputs(location, nodes);
-            let place = state.place().map_err(|_| devices::mixed(op.name(), inputs))?;
-            Ok(Tensor { node: context::add_node(op, &spec, place, state) })
-        };
-        let results = ops.into_iter().map(record).collect::<Result<Vec<_>>>()?;
-        if context::eager()? {
-            crate::eval::eagerly_all(&results)?;
-        }
-        Ok(results)
+        let results = recorder::record_results(ops, &nodes(inputs))?;
+        Ok(results.into_iter().map(Tensor::from_node).collect())
     }
 
     /// Records an op whose spec is already inferred.
     pub(crate) fn with_state(op: Op, spec: &TensorSpec, state: State) -> Tensor {
-        let computed = match &state {
-            State::Available(_) | State::Leaf | State::Literal => false,
-            _ => context::eager().unwrap_or(false),
-        };
-        // Callers with operands on several devices have checked them before.
-        let place = state.place().unwrap_or_else(Some);
-        let tensor = Tensor { node: context::add_node(op, spec, place, state) };
-        if computed {
-            // On an error the tensor stays lazy; reading its value reports the error.
-            let _ = crate::eval::eagerly(&tensor);
-        }
-        tensor
+        Tensor { node: recorder::record_inferred(op, spec, state) }
     }
 
     /// A tensor with an available value.
     pub(crate) fn available(code: OpCode, spec: &TensorSpec, value: Value) -> Tensor {
-        Tensor::with_state(code.into(), spec, State::Available(value))
+        Tensor { node: recorder::record_value(code, spec, value) }
     }
 
     /// A tensor whose elements all equal `value`.
     pub(crate) fn constant(value: Literal, shape: Shape) -> Tensor {
-        let spec = TensorSpec { shape, dtype: value.dtype };
-        Tensor::with_state(Op::new(OpCode::Constant, Attrs::Value(value.bits)), &spec, State::Leaf)
+        Tensor { node: recorder::record_constant(value, shape) }
     }
 
     /// Makes the value of a constant that was just recorded part of the program, whatever the
     /// value.
     pub(crate) fn into_literal(self) -> Tensor {
-        let mut state = self.node.state();
-        if let State::Leaf = *state {
-            *state = State::Literal;
-        }
-        drop(state);
+        self.node.make_literal();
         self
     }
 
@@ -284,19 +154,12 @@ impl Tensor {
 
     /// The kind of the node in its graph.
     pub fn kind(&self) -> NodeKind {
-        match self.node.code() {
-            OpCode::Constant => NodeKind::Constant,
-            OpCode::Parameter => NodeKind::Parameter,
-            OpCode::Input => NodeKind::Input,
-            _ => NodeKind::Intermediate,
-        }
+        self.node.kind()
     }
 
     /// The operands; none for a leaf, and none once the value is available.
     pub fn inputs(&self) -> Vec<Tensor> {
-        let mut inputs = Vec::new();
-        self.node.state().for_each_input(|node| inputs.push(Tensor { node: node.clone() }));
-        inputs
+        self.node.inputs().into_iter().map(Tensor::from_node).collect()
     }
 
     /// The lazy tensors in this thread's graph that use this tensor, each once per operand that is
@@ -308,15 +171,13 @@ impl Tensor {
             let count = user.inputs().iter().filter(|input| input.is_same(self)).count();
             std::iter::repeat_n(user, count)
         };
-        context::current_graph().live().into_iter().flat_map(uses).collect()
+        let live = context::current_graph().live().into_iter().map(Tensor::from_node);
+        live.flat_map(uses).collect()
     }
 
     /// The value of a constant's elements; `None` for other nodes.
     pub fn constant_value(&self) -> Option<Literal> {
-        match (self.node.is_constant(), self.node.attrs()) {
-            (true, &Attrs::Value(bits)) => Some(Literal { dtype: self.dtype(), bits }),
-            _ => None,
-        }
+        self.node.constant_value()
     }
 
     /// The node's number in the graph that recorded it.
@@ -326,15 +187,7 @@ impl Tensor {
 
     /// The state of the tensor's value.
     pub fn state(&self) -> TensorState {
-        match &*self.node.state() {
-            State::Available(_) => TensorState::Available,
-            State::Scheduled(s) => match s.completion.poll() {
-                None => TensorState::Scheduled,
-                Some(Ok(())) => TensorState::Available,
-                Some(Err(_)) => TensorState::Lazy,
-            },
-            _ => TensorState::Lazy,
-        }
+        self.node.value_state()
     }
 
     /// Whether the tensor's value is not available yet. A tensor with a queued or running
@@ -346,7 +199,7 @@ impl Tensor {
     /// Whether the tensor holds its value: no evaluation is needed, nor has to be waited for.
     #[inline]
     pub fn has_value(&self) -> bool {
-        matches!(&*self.node.state(), State::Available(_))
+        self.node.has_value()
     }
 
     /// Whether an evaluation of the tensor is queued or running.
@@ -394,5 +247,55 @@ impl Tensor {
     pub fn into_parameter(self) -> Result<Tensor> {
         let value = crate::eval::value(&self, "a parameter")?;
         Ok(Tensor::available(OpCode::Parameter, &self.spec(), value))
+    }
+
+    /// Sets a hint of the tensor, replacing the previous value of the key. Hints never change a
+    /// value. Programs captured or traced from the tensor keep its hints, in files too, and passes
+    /// of users can read them. The compiler reads one hint: `fuse` with the value `no` computes the
+    /// op in a kernel of its own, without fusion with its operands or users. Hints do not affect
+    /// what was compiled or computed before. Results of forward mode and `vmap` have no hints.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for an empty key, for a value of `fuse` other than `no`,
+    /// and for a `layout` that does not fit the tensor.
+    ///
+    /// ```
+    /// use girih::Tensor;
+    ///
+    /// let x = Tensor::from_slice(&[1.0f32, 4.0], [2])?;
+    /// let y = x.sqrt()?;
+    /// y.set_hint("fuse", "no")?;
+    /// assert_eq!(y.hints()["fuse"], "no");
+    /// let z = y.exp()?;
+    /// assert_eq!(girih::explain([&z])?.kernels.len(), 2);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn set_hint(&self, key: &str, value: &str) -> Result<()> {
+        hints::set(&self.node, key, value)
+    }
+
+    /// Copies the hints of a program's node to the tensor recorded for it, except the node's name
+    /// and scope, which belong to the program.
+    pub(crate) fn put_hints(&self, hints: &Hints) {
+        hints::put_all(&self.node, hints);
+    }
+
+    /// The hints set by [`Tensor::set_hint`].
+    pub fn hints(&self) -> Hints {
+        hints::of(&self.node).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_is_a_handle_of_one_word_and_a_copy_of_it_records_nothing() {
+        assert_eq!(size_of::<Tensor>(), size_of::<usize>());
+        let scope = crate::Scope::new();
+        let x = Tensor::ones([2], DType::F32).unwrap().neg().unwrap();
+        let before = scope.graph().num_nodes();
+        let copy = x.clone();
+        assert!(copy.is_same(&x) && scope.graph().num_nodes() == before);
     }
 }

@@ -2,9 +2,12 @@
 //! which may be in the host's memory and larger than the memory of the device.
 
 use crate::bound::{BoundProgram, Take};
-use crate::{Context, Device, Executor, Result};
+use crate::{Device, Result};
 use girih_ir::dim::Symbol;
 use girih_ir::{Graph, TensorSpec};
+use girih_record::context::Context;
+use girih_record::devices;
+use girih_record::executor::DeviceExecutor;
 use girih_runtime::{
     Argument, HostArray, Remainder, TileArgument, TileOptions, TileResult, TileShape, TiledProgram,
     Value,
@@ -65,7 +68,7 @@ const MAX_PROGRAMS: usize = 8;
 /// Host memory of a value, which the value keeps alive.
 struct HostValue {
     value: Value,
-    executor: &'static Executor,
+    executor: &'static DeviceExecutor,
     size: usize,
 }
 
@@ -155,7 +158,7 @@ impl BoundProgram {
         &self,
         tiled: &TiledCall,
         tile: &Tile,
-        executor: &Executor,
+        executor: &DeviceExecutor,
     ) -> Result<Arc<TiledProgram>> {
         let options = Context::current().options(executor.runtime());
         let key = (executor.device().index(), options);
@@ -177,7 +180,9 @@ impl BoundProgram {
 
 /// The executor that runs the tiles: that of the arguments' device, or of the current device if
 /// data stream to it from the host. `None` for arguments on several other devices.
-fn executor_of(arguments: &[Argument]) -> Result<Option<std::borrow::Cow<'static, Executor>>> {
+fn executor_of(
+    arguments: &[Argument],
+) -> Result<Option<std::borrow::Cow<'static, DeviceExecutor>>> {
     let context = Context::current();
     let here = context.device();
     let devices = || arguments.iter().filter_map(Argument::value).map(Device::of);
@@ -192,7 +197,7 @@ fn executor_of(arguments: &[Argument]) -> Result<Option<std::borrow::Cow<'static
 
 /// A value in the host's memory.
 fn host_memory(value: &Value, device: Device, spec: &TensorSpec) -> Result<HostArray> {
-    let (executor, size) = (device.executor()?, spec.size_bytes());
+    let (executor, size) = (devices::executor(device)?, spec.size_bytes());
     let bytes = executor.runtime().device().view(value, size);
     Ok(match bytes {
         Some(_) => Arc::new(HostValue { value: value.clone(), executor, size }),
@@ -210,7 +215,7 @@ fn value_of(result: TileResult) -> Result<Value> {
         TileResult::Device(value, _) => Ok(value),
         TileResult::Host(bytes, _) => {
             let bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(Device::CPU.executor()?.runtime().upload(&bytes)?)
+            Ok(devices::executor(Device::CPU)?.runtime().upload(&bytes)?)
         }
     }
 }

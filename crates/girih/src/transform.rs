@@ -7,13 +7,14 @@ mod functions;
 mod linear;
 
 use crate::control::Start;
-use crate::cut::ancestors;
 use crate::eval::placeholder;
-use crate::location::{self, Location};
-use crate::node::{Node, State};
 use crate::outside::{Captures, Outside};
-use crate::{Error, Result, Tensor, tape};
+use crate::{Error, Result, Tensor};
 use girih_ir::{Dim, Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
+use girih_record::location::{self, Location};
+use girih_record::order::ancestors;
+use girih_record::recorder::record_inferred;
+use girih_record::{Node, State, tape};
 use girih_transform::BatchAxis;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -80,32 +81,32 @@ impl Tensor {
     }
 }
 
-/// A tensor with placeholders replaced by their arguments; `None` if a placeholder has no argument,
+/// A node with placeholders replaced by their arguments; `None` if a placeholder has no argument,
 /// as in a function being compiled.
-pub(crate) fn at_arguments(tensor: &Tensor) -> Option<Tensor> {
-    let mut tensor = tensor.clone();
+pub(crate) fn at_arguments(node: &Arc<Node>) -> Option<Arc<Node>> {
+    let mut node = node.clone();
     // Arguments of an inner trace may depend on placeholders of an outer trace.
     loop {
-        let order = ancestors(&[&tensor], |_| false);
+        let order = ancestors(&[&node], |_| false);
         let mut now: FxHashMap<usize, Arc<Node>> = FxHashMap::default();
-        for node in order.iter().filter(|node| is_placeholder(node)) {
-            let argument = standing_for().as_ref()?.get(&address(node))?.clone();
-            now.insert(address(node), argument.node().clone());
+        for placeholder in order.iter().filter(|node| is_placeholder(node)) {
+            let argument = standing_for().as_ref()?.get(&address(placeholder))?.clone();
+            now.insert(address(placeholder), argument.node().clone());
         }
         if now.is_empty() {
-            return Some(tensor);
+            return Some(node);
         }
-        tensor = replaced(&order, now, tensor)?;
+        node = replaced(&order, now, node)?;
     }
 }
 
-/// A tensor with some of its ancestors replaced; `order` contains the ancestors in topological
-/// order. `None` if the tensor depends on no replaced node.
+/// A node with some of its ancestors replaced; `order` contains the ancestors in topological order.
+/// `None` if the node depends on no replaced node.
 fn replaced(
     order: &[Arc<Node>],
     mut now: FxHashMap<usize, Arc<Node>>,
-    tensor: Tensor,
-) -> Option<Tensor> {
+    target: Arc<Node>,
+) -> Option<Arc<Node>> {
     for node in order {
         let mut inputs: SmallVec<[Arc<Node>; 3]> = SmallVec::new();
         node.state().for_each_input(|i| inputs.push(i.clone()));
@@ -114,10 +115,9 @@ fn replaced(
         }
         let new = inputs.iter().map(|i| now.get(&address(i)).unwrap_or(i).clone()).collect();
         let state = State::with_inputs(node.location(), new);
-        let made = Tensor::with_state(node.op(), &node.spec(), state);
-        now.insert(address(node), made.node().clone());
+        now.insert(address(node), record_inferred(node.op(), &node.spec(), state));
     }
-    Some(Tensor::from_node(now.get(&address(tensor.node()))?.clone()))
+    now.get(&address(&target)).cloned()
 }
 
 /// The error of a rule that refers to a differentiated tensor, or to a member of the batch.
@@ -433,8 +433,8 @@ impl Trace {
                 Some((address(node), substitution.get(&Arc::as_ptr(node))?.clone()))
             });
             let own: FxHashMap<usize, Arc<Node>> = own.collect();
-            if let Some(there) = replaced(&order, own, tensor.clone()) {
-                *tensor = there;
+            if let Some(there) = replaced(&order, own, tensor.node().clone()) {
+                *tensor = Tensor::from_node(there);
             }
         }
         Ok(Outside::new(tensors))

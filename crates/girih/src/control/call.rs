@@ -2,11 +2,11 @@
 
 use super::functions::traced;
 use super::{Body, Captures, Invariant, RegionRole, at_least_one, record, results, with_captures};
-use crate::node::{Node, State};
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::control::{CallMode, Control};
 use girih_ir::ops::{Attrs, Class};
 use girih_ir::{OpCode, TensorSpec};
+use girih_record::node::{Node, State};
 use std::sync::Arc;
 
 /// A recorded function that can be called again without tracing it.

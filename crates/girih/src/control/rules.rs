@@ -3,13 +3,14 @@
 
 use super::functions::traced;
 use super::{Body, Captures, Invariant, RegionRole, at_least_one, record, with_captures};
-use crate::collective::BoundAxis;
-use crate::cut::ancestors;
-use crate::node::{Node, State};
-use crate::{Context, Error, Result, Tensor, outside};
+use crate::{Error, Result, Tensor, outside};
 use girih_ir::ops::control::{Control, Recorded, Rules, RulesLater};
 use girih_ir::ops::host::HostFailure;
 use girih_ir::{Graph, NodeId, OpCode, TensorSpec};
+use girih_record::axes::BoundAxis;
+use girih_record::context::Context;
+use girih_record::order::ancestors;
+use girih_record::{Node, State};
 use girih_sync::foreign;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -186,7 +187,9 @@ impl Body {
         let mut captures = Captures::default();
         walk.capture(self, &mut captures);
         let is_operand = |t: &Tensor| operands.iter().any(|o| o.is_same(t));
-        for tensor in referred.iter().chain(axes.iter().map(BoundAxis::index)) {
+        let members: Vec<Tensor> =
+            axes.iter().map(|axis| Tensor::from_node(axis.index().clone())).collect();
+        for tensor in referred.iter().chain(&members) {
             if !is_operand(tensor) && is_traced(tensor) {
                 captures.add(tensor.node());
             }

@@ -24,13 +24,19 @@ pub use safetensors::{
     to_safetensors_with,
 };
 
-use crate::devices::cpu::MappedFile;
-use crate::{Error, Result, Tensor, devices};
+use crate::{Error, Result, Tensor, shares_host_memory};
 use girih_ir::TensorSpec;
+use girih_record::cpu::MappedFile;
 use girih_runtime::{Buffer, DeviceId, Value};
 use std::borrow::Borrow;
 use std::path::Path;
 use std::sync::Arc;
+
+/// Converts an error of the operating system.
+fn io_error(path: &Path, error: &std::io::Error) -> Error {
+    let (path, reason) = (path.display().to_string(), error.to_string());
+    Error::Io { path, kind: error.kind(), reason }
+}
 
 /// Named tensors, in the file's order.
 pub type Tensors = Vec<(String, Tensor)>;
@@ -109,7 +115,7 @@ impl Format {
 pub fn load(path: impl AsRef<Path>) -> Result<Tensors> {
     let path = path.as_ref();
     let format = Format::of(path)?;
-    let file = MappedFile::open(path).map_err(|e| Error::io(path, &e))?;
+    let file = MappedFile::open(path).map_err(|e| io_error(path, &e))?;
     let file = Source { bytes: file.bytes(), file: Some(&file) };
     match format {
         Format::Npy => Ok(vec![(String::new(), npy::read(file, 0..file.bytes.len())?)]),
@@ -141,7 +147,7 @@ pub fn metadata(path: impl AsRef<Path>) -> Result<Vec<(String, String)>> {
     if Format::of(path)? != Format::Safetensors {
         return Ok(Vec::new());
     }
-    let file = MappedFile::open(path).map_err(|e| Error::io(path, &e))?;
+    let file = MappedFile::open(path).map_err(|e| io_error(path, &e))?;
     safetensors_metadata(file.bytes())
 }
 
@@ -153,7 +159,7 @@ pub fn metadata(path: impl AsRef<Path>) -> Result<Vec<(String, String)>> {
 pub fn write(path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
     let path = path.as_ref();
     use girih_runtime::file::{Access, replace};
-    replace(path, bytes, Access::Usual, true).map_err(|error| Error::io(path, &error))
+    replace(path, bytes, Access::Usual, true).map_err(|error| io_error(path, &error))
 }
 
 /// Reads all bytes of a file.
@@ -161,7 +167,7 @@ pub fn write(path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
 /// Errors: [`Error::Io`].
 pub fn read_file(path: impl AsRef<Path>) -> Result<Vec<u8>> {
     let path = path.as_ref();
-    std::fs::read(path).map_err(|error| Error::io(path, &error))
+    std::fs::read(path).map_err(|error| io_error(path, &error))
 }
 
 /// The bytes to read, and the mapped file that contains them, if any.
@@ -185,7 +191,7 @@ impl<'a> Source<'a> {
         match self.file {
             Some(file)
                 if size > 0
-                    && devices::shares_host_memory()?
+                    && shares_host_memory()?
                     && address.is_multiple_of(spec.dtype.size())
                     && spec.dtype != girih_ir::DType::Bool =>
             {

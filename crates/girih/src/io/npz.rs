@@ -283,7 +283,7 @@ fn inflated(packed: &[u8], size: usize, at: usize) -> Result<Vec<u8>> {
     if size <= LONGEST_HEADER {
         return Ok(beginning);
     }
-    crate::eval::check_room_on_device(spec.size_bytes())?;
+    girih_record::eval::check_room_on_device(spec.size_bytes())?;
     let mut bytes = Vec::new();
     let no_memory = |_| girih_runtime::Error::HostMemory { requested: size };
     bytes.try_reserve_exact(size).map_err(no_memory)?;

@@ -1,9 +1,9 @@
 //! Creation of constants and ranges.
 
 use super::elementwise::int_literal;
-use crate::node::State;
 use crate::{Error, Result, Tensor};
 use girih_ir::{Attrs, DType, Dim, Literal, Op, OpCode, Shape, TensorSpec};
+use girih_record::node::State;
 use std::ops::Range;
 
 use super::Operand;

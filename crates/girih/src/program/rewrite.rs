@@ -3,11 +3,11 @@
 
 use super::{Exponents, Held, NodeInfo, Program};
 use crate::context::{Context, Frame};
-use crate::cut::{ancestors, in_recording_order};
-use crate::node::{Node, State};
 use crate::{Error, Graph as Recording, Result, Tensor};
 use girih_ir::ops::Category;
 use girih_ir::{Graph, NodeId, OpCode, Shape};
+use girih_record::order::{ancestors, in_recording_order};
+use girih_record::{Node, State};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 
 use super::Program;
 use crate::outside::Captures;
-use crate::{Error, Result, Tensor, pass};
+use crate::{Error, Result, Tensor};
 use girih_ir::dim::Guards;
 use girih_ir::{Dim, Graph, GraphBuilder, NodeId, OpCode, Shape, TensorSpec};
 use rustc_hash::FxHashMap;
@@ -268,7 +268,7 @@ impl Program {
     ) -> Result<Program, E> {
         let captures = Captures::begin();
         // While a pass runs, its caller collects the guards.
-        if pass::is_running() {
+        if girih_record::nested::in_pass() {
             return Ok(write()?.with_outside(captures.tensors())?);
         }
         let decided = Guards::new();

@@ -1,11 +1,11 @@
 //! `backward`: gradients along the tape, in the imperative style of PyTorch.
 
 use super::{Splice, Traced};
-use crate::node::Node;
 use crate::outside::{Captures, Outside};
-use crate::tape::{self, Notes, Step};
 use crate::{Error, Result, Tensor, no_grad};
 use girih_ir::{Graph, GraphBuilder, Literal, NodeId, OpCode};
+use girih_record::node::Node;
+use girih_record::tape::{self, Notes, Step};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Tensor {
             let old = Tensor::from_node(node.clone()).grad();
             let sum = || old.as_ref().map_or(Ok(gradient.clone()), |old| old.add(&gradient));
             let sum = if create { sum()? } else { no_grad(sum)? };
-            let before = tape::with_notes(&node, |notes| notes.grad.replace(sum));
+            let before = tape::with_notes(&node, |notes| notes.grad.replace(sum.node().clone()));
             drop(before);
         }
         tape::add_root(self.node());
@@ -183,8 +183,8 @@ impl TapeWalk {
         for (look, end) in looked.iter().zip(ends).rev() {
             let mut gradient = recorder.tensor(end);
             for (_, hook) in self.notes(&look.node).iter().flat_map(|notes| &notes.hooks) {
-                if let Some(other) = hook(&gradient)? {
-                    gradient = self.fitting(&look.node, other)?;
+                if let Some(other) = hook(gradient.node())? {
+                    gradient = self.fitting(&look.node, Tensor::from_node(other))?;
                 }
             }
             if look.value.is_some() {

@@ -228,7 +228,7 @@ impl Groups {
         let rank = |key: &Option<u128>| (key.is_none(), *key);
         let compare =
             |i: &usize, j: &usize| slice(*i).iter().map(rank).cmp(slice(*j).iter().map(rank));
-        let executor = crate::eval::executor_of("unique", &[x])?;
+        let executor = girih_record::eval::executor_of("unique", &[x])?;
         let control = executor.runtime().control(executor.limit(), false);
         let order = sorted(count, width, compare, || match control.check() {
             true => Err(control.error("unique").into()),

@@ -6,12 +6,12 @@
 //! taken from the reversed axis, where it has that distance from the start.
 
 use super::{Index, Update};
-use crate::node::State;
 use crate::ops::elementwise::binary;
 use crate::ops::{Operand, Size};
 use crate::{Result, Tensor};
 use girih_ir::ops::{OfSize, Real, SliceDim};
 use girih_ir::{Attrs, AxisSet, DType, Dim, Op, OpCode, Shape, TensorSpec};
+use girih_record::node::State;
 use std::sync::Arc;
 
 /// The slice of an axis, and its symbolic size.
