@@ -51,6 +51,27 @@ def test_scopes_nest_and_are_restored_by_exceptions() -> None:
     assert gr.current_stream() == gr.default_stream()
 
 
+def test_a_stream_of_lower_number_goes_first_between_kernels() -> None:
+    # The mock accelerator runs one kernel at a time.
+    bulk, urgent = gr.Stream(device="mock"), gr.Stream(priority=-1, device="mock")
+    x = gr.asarray(np.eye(512, dtype=np.float32), device="mock")
+    y = gr.asarray(np.ones(3, np.float32), device="mock")
+    with gr.stream(bulk):
+        z = x
+        for _ in range(300):
+            z = z @ x
+        gr.async_eval(z)
+        end = bulk.record_event()
+    with gr.stream(urgent):
+        w = y + 1
+        gr.async_eval(w)
+    urgent.synchronize()
+    assert not end.query(), "the other program has 300 kernels"
+    bulk.synchronize()
+    np.testing.assert_array_equal(w.numpy(), [2, 2, 2])
+    np.testing.assert_array_equal(z.numpy(), np.eye(512))
+
+
 def test_threads_and_tasks_have_streams_of_their_own() -> None:
     side = gr.Stream()
     seen: list[tuple[gr.Stream, gr.Stream]] = []

@@ -14,6 +14,7 @@ pub mod faults;
 pub mod memory;
 pub mod ops;
 pub mod programs;
+pub mod queues;
 mod random;
 pub mod rig;
 pub mod steps;
@@ -38,6 +39,12 @@ macro_rules! suite {
                 out_of_memory_is_an_error_that_leaves_the_device_usable,
                 host_bytes_may_change_after_they_are_enqueued,
                 a_dropped_block_lives_until_queued_work_is_done,
+            ],
+            queues: [
+                primitives_of_a_queue_are_done_in_order,
+                primitives_of_queues_at_once_do_not_meet,
+                bytes_are_the_callers_again_after_they_are_enqueued,
+                a_place_of_another_device_is_refused,
             ],
             ops: [every_op_computes_the_reference_in_every_dtype],
             programs: [

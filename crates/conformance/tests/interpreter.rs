@@ -78,6 +78,7 @@ impl InterpreterDevice {
                 memory_bytes: MEMORY,
                 concurrency: 1,
                 copy_engines: false,
+                own_queues: false,
                 host_memory: false,
             },
             allocator,

@@ -3,15 +3,15 @@
 
 use crate::affinity::available;
 use crate::memory::{Memory, affordable, default_size, free_addresses};
-use crate::pool::{chunk_counts_of_thread, watched};
+use crate::pool::watched;
 use crate::prepacked::{LaunchWeights, PrepackedBytes};
 use crate::{HostProgram, Pool};
 use girih_exec::tuning::tuning;
 use girih_exec::{Bindings, ExecError};
 use girih_runtime::env;
 use girih_runtime::{
-    Allocator, Binary, Buffer, ChunkCounts, Device, DeviceId, Error, Launch, LoadedProgram, Place,
-    Properties, Result, Runs, Value,
+    Allocator, Binary, Buffer, Device, DeviceId, Error, Launch, LoadedProgram, Place, Properties,
+    Result, Runs, Value,
 };
 use std::sync::Arc;
 
@@ -93,6 +93,7 @@ impl HostDevice {
                 // Each waiting thread runs its own queue.
                 concurrency: usize::MAX,
                 copy_engines: false,
+                own_queues: false,
                 host_memory: true,
             },
             allocator,
@@ -231,14 +232,6 @@ impl Device for HostDevice {
         self.pool.start();
         self.memory.touch();
         Ok(())
-    }
-
-    fn chunk_counts(&self) -> ChunkCounts {
-        self.pool.chunk_counts()
-    }
-
-    fn chunk_counts_of_thread(&self) -> ChunkCounts {
-        chunk_counts_of_thread()
     }
 
     fn accessed_bytes<'a>(&self, binary: &'a Binary) -> Option<&'a [usize]> {

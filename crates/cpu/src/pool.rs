@@ -18,7 +18,7 @@ use crate::wait::{Sleepers, spin};
 use girih_exec::tuning::tuning;
 use girih_exec::{ExecError, Scratch, stoppable};
 use girih_runtime::{ChunkCounts, RunControl};
-use girih_sync::{Counter, Mutex, MutexGuard, fork};
+use girih_sync::{Mutex, MutexGuard, fork};
 use std::any::Any;
 use std::cell::Cell;
 use std::ops::Range;
@@ -143,10 +143,6 @@ pub struct Pool {
     team: AtomicPtr<Team>,
     /// The teams that the pool used before.
     dismissed: Mutex<Vec<&'static Team>>,
-    /// The number of chunks of all jobs, and the number of these chunks that workers ran. A job is
-    /// counted once, by its caller, so that chunks cost no increments.
-    chunks: Counter,
-    chunks_of_workers: Counter,
 }
 
 impl Pool {
@@ -154,9 +150,8 @@ impl Pool {
     /// are first needed.
     pub fn new(threads: usize) -> Pool {
         let team = Box::into_raw(Box::new(Team::new(threads.max(1))));
-        let (chunks, chunks_of_workers) = (Counter::default(), Counter::default());
         let (team, dismissed) = (AtomicPtr::new(team), Mutex::default());
-        Pool { team, dismissed, chunks, chunks_of_workers }
+        Pool { team, dismissed }
     }
 
     /// A pool of `GIRIH_NUM_THREADS` threads, or of as many as there are CPUs for this process.
@@ -173,11 +168,6 @@ impl Pool {
                 Err(InvalidThreads { value: value.to_string_lossy().into_owned() })
             }
         }
-    }
-
-    /// Counts of the chunks of all jobs so far.
-    pub fn chunk_counts(&self) -> ChunkCounts {
-        ChunkCounts { chunks: self.chunks.get(), chunks_of_workers: self.chunks_of_workers.get() }
     }
 
     /// The number of threads, including the caller.
@@ -264,30 +254,20 @@ impl Pool {
         let shared = chunks > 1 && team.threads() > 1 && cost_ns >= tuning().split_work_ns as u64;
         let shared = shared && chunks as u64 <= CHUNK_MASK;
         if !shared || team.busy.swap(true, Acquire) {
-            self.count(chunks, 0);
+            count(chunks, 0);
             return alone(chunks, job);
         }
         team.start();
         let wakes = cost_ns >= wake_ns() || team.has_missed(cost_ns);
         if !wakes && team.all_parked() {
             team.busy.store(false, Release);
-            self.count(chunks, 0);
+            count(chunks, 0);
             return alone(chunks, job);
         }
         let (own, result) = team.run_on_all(chunks, wakes, job);
         team.busy.store(false, Release);
-        self.count(chunks, chunks - own);
+        count(chunks, chunks - own);
         result
-    }
-
-    /// Counts a job of the calling thread.
-    fn count(&self, chunks: usize, of_workers: usize) {
-        let job = ChunkCounts { chunks: chunks as u64, chunks_of_workers: of_workers as u64 };
-        COUNTS.set(COUNTS.get() + job);
-        self.chunks.add(job.chunks);
-        if job.chunks_of_workers > 0 {
-            self.chunks_of_workers.add(job.chunks_of_workers);
-        }
     }
 }
 
@@ -302,14 +282,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-thread_local! {
-    /// The counts of the chunks of the jobs that this thread called.
-    static COUNTS: Cell<ChunkCounts> = const { Cell::new(ChunkCounts::NONE) };
-}
-
-/// The counts of the chunks of the jobs that this thread has called on any pool.
-pub(crate) fn chunk_counts_of_thread() -> ChunkCounts {
-    COUNTS.get()
+/// Counts a job of the calling thread, once, so that chunks cost no increments.
+fn count(chunks: usize, of_workers: usize) {
+    ChunkCounts { chunks: chunks as u64, chunks_of_workers: of_workers as u64 }.record();
 }
 
 thread_local! {

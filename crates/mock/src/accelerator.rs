@@ -3,14 +3,15 @@
 
 use crate::backend::{ADDRESS_HEADER, MAGIC, MockBackend, MockBinary, MockProgram};
 use crate::memory::{Memory, Part};
+use crate::queues::{self, Job, Queues};
 use crate::timeline::{Engine, Slot, Timeline, Work};
 use girih_runtime::{
-    Allocator, Backend, Binary, Buffer, ChunkCounts, Device, Error, HANDLE_BYTES, HostControlFlow,
-    Launch, LoadedProgram, Place, Properties, Result, Runs,
+    Allocator, Backend, Binary, Buffer, Device, Enqueued, Error, HANDLE_BYTES, HostControlFlow,
+    Launch, LoadedProgram, Place, Position, Primitive, Properties, Result, Runs, fill,
 };
 use girih_sync::{Mutex, MutexGuard};
 use std::borrow::Cow;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// The allocation of the device's memory.
@@ -61,6 +62,8 @@ pub struct MockConfig {
     pub concurrency: usize,
     /// Whether there is an engine for copies in each direction; else the compute engines copy, too.
     pub copy_engines: bool,
+    /// Whether the device has queues of its own: work is enqueued without waiting for it.
+    pub own_queues: bool,
     /// The duration of launches.
     pub launch: LaunchTime,
     /// The clock on which work takes time.
@@ -94,6 +97,7 @@ impl Default for MockConfig {
             memory_bandwidth: 400e9,
             concurrency: 1,
             copy_engines: true,
+            own_queues: false,
             launch: LaunchTime::Measured,
             pace: Pace::Virtual,
             corrections: false,
@@ -114,6 +118,9 @@ pub struct MockAccelerator {
     engines: Vec<Engine>,
     timeline: Mutex<Timeline>,
     packets: Mutex<Vec<Box<[u8]>>>,
+    queues: Queues,
+    /// The device itself, for the threads that run its queues.
+    this: Weak<MockAccelerator>,
 }
 
 impl MockAccelerator {
@@ -155,11 +162,13 @@ impl MockAccelerator {
             name: config.name.clone(),
             target: format!("mock{corrected}{flow}/{}", host.properties().target),
             memory_bytes: allocator.stats().capacity,
-            concurrency,
+            // Its own queues take any amount of work.
+            concurrency: if config.own_queues { usize::MAX } else { concurrency },
             copy_engines: config.copy_engines,
+            own_queues: config.own_queues,
             host_memory: false,
         };
-        Ok(Arc::new(MockAccelerator {
+        Ok(Arc::new_cyclic(|this| MockAccelerator {
             properties,
             allocator,
             memory,
@@ -168,6 +177,8 @@ impl MockAccelerator {
             engines: (0..concurrency.min(64)).map(Engine::Compute).collect(),
             timeline: Mutex::default(),
             packets: Mutex::default(),
+            queues: Queues::default(),
+            this: this.clone(),
             config,
         }))
     }
@@ -325,6 +336,74 @@ impl MockAccelerator {
     }
 }
 
+/// The work of the device's engines, at device addresses.
+impl MockAccelerator {
+    fn copy_in(&self, queue: Option<usize>, source: &[u8], target: u64) -> Result<()> {
+        self.write(target, source)?;
+        let time = self.copy_time(source.len(), self.config.bandwidth);
+        let describe = || Work::copy("copy_to_device", source.len());
+        self.takes(queue, self.copiers(&[Engine::CopyIn]), time, describe);
+        Ok(())
+    }
+
+    fn copy_out(&self, queue: Option<usize>, source: u64, target: &mut [u8]) -> Result<()> {
+        self.read(source, target)?;
+        let time = self.copy_time(target.len(), self.config.bandwidth);
+        let describe = || Work::copy("copy_from_device", target.len());
+        self.takes(queue, self.copiers(&[Engine::CopyOut]), time, describe);
+        Ok(())
+    }
+
+    fn copy_within(&self, queue: Option<usize>, (from, to): (u64, u64), runs: &Runs) -> Result<()> {
+        let (read, written) = runs.spans();
+        if runs.bytes() > 0 {
+            let (from, to) = (self.part(from, read)?, self.part(to, written)?);
+            self.host.copy_on_device(None, (from.place(), to.place()), runs)?;
+        }
+        let time = self.copy_time(runs.bytes(), self.config.memory_bandwidth);
+        let describe = || Work::copy("copy_on_device", runs.bytes());
+        self.takes(queue, &self.engines, time, describe);
+        Ok(())
+    }
+
+    /// Runs a queue of the device's own until it has no work.
+    pub(crate) fn run_queue(&self, queue: usize) {
+        while let Some((job, done)) = self.queues.next(queue) {
+            done.finish(queues::run(self, job));
+        }
+    }
+
+    /// A primitive that one of the device's queues keeps until its turn.
+    ///
+    /// Errors: [`Error::InvalidHandle`] for places of other devices.
+    fn job(&self, at: Position, work: Primitive<'_>) -> Result<Job> {
+        let queue = Some(at.queue);
+        Ok(match work {
+            Primitive::CopyToDevice { source, target } => {
+                let (source, target) = (source.to_vec(), target.address(source.len(), self)?);
+                Box::new(move |device| device.copy_in(queue, &source, target))
+            }
+            Primitive::CopyFromDevice { source, target } => {
+                let size = target.lock().unwrap_or_else(PoisonError::into_inner).len();
+                let (source, target) = (source.address(size, self)?, target.clone());
+                Box::new(move |device| fill(&target, |bytes| device.copy_out(queue, source, bytes)))
+            }
+            Primitive::CopyOnDevice { source, target, runs } => {
+                let (read, written) = runs.spans();
+                let places = (source.address(read, self)?, target.address(written, self)?);
+                let runs = runs.clone();
+                Box::new(move |device| device.copy_within(queue, places, &runs))
+            }
+            Primitive::Launch(launch) => {
+                let Some(launch) = launch.detach() else {
+                    return Err(self.failed("launch", "its arguments may not be kept"));
+                };
+                Box::new(move |device| device.launch(queue, launch.launch()))
+            }
+        })
+    }
+}
+
 impl Device for MockAccelerator {
     fn properties(&self) -> &Properties {
         &self.properties
@@ -335,11 +414,7 @@ impl Device for MockAccelerator {
     }
 
     fn copy_to_device(&self, queue: Option<usize>, source: &[u8], target: Place<'_>) -> Result<()> {
-        self.write(target.address(source.len(), self)?, source)?;
-        let time = self.copy_time(source.len(), self.config.bandwidth);
-        let describe = || Work::copy("copy_to_device", source.len());
-        self.takes(queue, self.copiers(&[Engine::CopyIn]), time, describe);
-        Ok(())
+        self.copy_in(queue, source, target.address(source.len(), self)?)
     }
 
     fn copy_from_device(
@@ -348,11 +423,7 @@ impl Device for MockAccelerator {
         source: Place<'_>,
         target: &mut [u8],
     ) -> Result<()> {
-        self.read(source.address(target.len(), self)?, target)?;
-        let time = self.copy_time(target.len(), self.config.bandwidth);
-        let describe = || Work::copy("copy_from_device", target.len());
-        self.takes(queue, self.copiers(&[Engine::CopyOut]), time, describe);
-        Ok(())
+        self.copy_out(queue, source.address(target.len(), self)?, target)
     }
 
     fn copy_on_device(
@@ -362,15 +433,15 @@ impl Device for MockAccelerator {
         runs: &Runs,
     ) -> Result<()> {
         let (read, written) = runs.spans();
-        let (from, to) = (source.address(read, self)?, target.address(written, self)?);
-        if runs.bytes() > 0 {
-            let (from, to) = (self.part(from, read)?, self.part(to, written)?);
-            self.host.copy_on_device(None, (from.place(), to.place()), runs)?;
+        let addresses = (source.address(read, self)?, target.address(written, self)?);
+        self.copy_within(queue, addresses, runs)
+    }
+
+    fn enqueue(&self, at: Position, work: Primitive<'_>) -> Result<Enqueued> {
+        match self.this.upgrade().filter(|_| self.config.own_queues) {
+            Some(device) => self.queues.push(&device, at, self.job(at, work)?),
+            None => work.run(self, at),
         }
-        let time = self.copy_time(runs.bytes(), self.config.memory_bandwidth);
-        let describe = || Work::copy("copy_on_device", runs.bytes());
-        self.takes(queue, &self.engines, time, describe);
-        Ok(())
     }
 
     fn clock(&self, queue: Option<usize>) -> Duration {
@@ -388,14 +459,6 @@ impl Device for MockAccelerator {
 
     fn warm_up(&self) -> Result<()> {
         self.host.warm_up()
-    }
-
-    fn chunk_counts(&self) -> ChunkCounts {
-        self.host.chunk_counts()
-    }
-
-    fn chunk_counts_of_thread(&self) -> ChunkCounts {
-        self.host.chunk_counts_of_thread()
     }
 
     fn image(&self, binary: &Binary) -> Option<Box<[u8]>> {

@@ -13,6 +13,7 @@ mod backend;
 pub mod fault;
 mod memory;
 mod null;
+mod queues;
 pub mod timeline;
 mod wrapper;
 

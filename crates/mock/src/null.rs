@@ -29,6 +29,7 @@ impl NullDevice {
                 memory_bytes: regions.iter().sum(),
                 concurrency: usize::MAX,
                 copy_engines: false,
+                own_queues: false,
                 host_memory: false,
             },
             allocator,

@@ -2,8 +2,7 @@
 //! that its hooks change.
 
 use girih_runtime::{
-    Allocator, Binary, Buffer, ChunkCounts, Device, Launch, LoadedProgram, Place, Properties,
-    Result, Runs,
+    Allocator, Binary, Buffer, Device, Launch, LoadedProgram, Place, Properties, Result, Runs,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,14 +121,6 @@ impl<H: Hooks> Device for Wrapped<H> {
 
     fn warm_up(&self) -> Result<()> {
         self.inside.warm_up()
-    }
-
-    fn chunk_counts(&self) -> ChunkCounts {
-        self.inside.chunk_counts()
-    }
-
-    fn chunk_counts_of_thread(&self) -> ChunkCounts {
-        self.inside.chunk_counts_of_thread()
     }
 
     fn image(&self, binary: &Binary) -> Option<Box<[u8]>> {

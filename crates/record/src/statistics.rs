@@ -52,7 +52,7 @@ impl Stats {
             cache_size_bytes: cache.cache_size_bytes,
             runs: counters.runs,
             launches: counters.launches,
-            counts: executor.device().chunk_counts(),
+            counts: ChunkCounts::of_process(),
             memory_bytes: memory.in_use,
             peak_memory_bytes: memory.peak,
         }

@@ -16,8 +16,9 @@ use std::sync::Arc;
 pub struct Stream(Device, Arc<girih_runtime::Stream>);
 
 impl Stream {
-    /// A new stream of a device. If streams are scheduled by priority, streams with lower numbers
-    /// come first, as in CUDA.
+    /// A new stream of the current device. Where the device does not run all work at once, work of
+    /// streams with lower numbers goes first, as in CUDA: also between two kernels of a program of
+    /// another stream.
     ///
     /// Errors: [`crate::Error::Evaluation`] if the environment variables do not allow the device to
     /// be set up.

@@ -354,7 +354,7 @@ impl Sequence {
         let before = last.replace(completion.clone());
         // A failed replay counts as done: the next replay overwrites its memory.
         let after = before.filter(|before| before.poll().is_none()).into_iter().collect();
-        stream.queue().submit(Submission { blocks, after, completion, awaited: false });
+        stream.queue().submit(Submission { after, ..Submission::new(blocks, completion) });
         Ok(results)
     }
 }

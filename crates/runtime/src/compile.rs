@@ -258,7 +258,7 @@ impl PlanExecutor {
     pub(crate) fn compiling<T>(&self, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let name = || SpanKind::Compile.name().to_string();
-        let result = trace::span(SpanKind::Compile, &*self.device, None, 0, name, work);
+        let result = trace::span(SpanKind::Compile, &*self.device, None, name, work);
         self.count_compile_time(start.elapsed());
         result
     }

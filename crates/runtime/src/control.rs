@@ -208,12 +208,25 @@ impl RunControl {
 
     /// Runs one launch, and records its name and time if the run is profiled.
     pub(crate) fn timed<T>(&self, name: impl FnOnce() -> String, launch: impl FnOnce() -> T) -> T {
-        let Some(times) = &self.times else { return launch() };
+        if !self.is_timed() {
+            return launch();
+        }
         let start = Instant::now();
         let result = launch();
-        let elapsed = start.elapsed();
-        times.lock().unwrap_or_else(PoisonError::into_inner).push((name(), elapsed));
+        self.add_time(name(), start.elapsed());
         result
+    }
+
+    /// Whether the run is profiled.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.times.is_some()
+    }
+
+    /// Records the name and time of a launch if the run is profiled.
+    pub(crate) fn add_time(&self, name: String, time: Duration) {
+        if let Some(times) = &self.times {
+            times.lock().unwrap_or_else(PoisonError::into_inner).push((name, time));
+        }
     }
 
     /// Name and time of each launch so far, in order; empty unless profiled. Clears the record.

@@ -2,12 +2,12 @@
 //! devices.
 
 use crate::{
-    Allocator, Buffer, DeviceHandle, DeviceId, Error, HostBytes, Place, PoolId, Result, RunControl,
-    Runs, Value,
+    Allocator, Buffer, Completion, DeviceHandle, DeviceId, Error, HostBytes, Place, PoolId, Result,
+    RunControl, Runs, Value,
 };
 use smallvec::SmallVec;
 use std::any::Any;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A compiled program of a back end. Only the device that it was compiled for interprets it.
@@ -31,6 +31,8 @@ pub struct Properties {
     /// Whether copies from and to the host have engines of their own, so that they overlap with
     /// launches even if the concurrency is 1.
     pub copy_engines: bool,
+    /// Whether the device has queues of its own: [`Device::enqueue`] returns before the work is done.
+    pub own_queues: bool,
     /// Whether the device's memory is host memory, so that its addresses are addresses of the
     /// process.
     pub host_memory: bool,
@@ -82,9 +84,31 @@ pub struct Launch<'a> {
     words: &'a [[u64; 2]],
     weights: &'a [(usize, Arc<Buffer>)],
     control: &'a RunControl,
+    /// The arguments, if the launch may outlive the call that passes it.
+    shared: Option<&'a Arc<ArgumentBlock>>,
+}
+
+/// A launch that a device keeps until it runs it.
+pub struct DetachedLaunch {
+    program: LoadedProgram,
+    arguments: Arc<ArgumentBlock>,
+}
+
+impl DetachedLaunch {
+    /// The launch.
+    pub fn launch(&self) -> Launch<'_> {
+        ArgumentBlock::shared_launch(&self.arguments, &self.program)
+    }
 }
 
 impl<'a> Launch<'a> {
+    /// The launch for a device that runs it after [`Device::enqueue`] has returned; `None` if a caller
+    /// waits for the launch on a device without queues of its own, or if another device passed it on.
+    pub fn detach(&self) -> Option<DetachedLaunch> {
+        let arguments = self.shared?.clone();
+        Some(DetachedLaunch { program: self.program.clone(), arguments })
+    }
+
     /// The program.
     pub fn program(&self) -> &'a LoadedProgram {
         self.program
@@ -133,7 +157,7 @@ impl<'a> Launch<'a> {
         'a: 'b,
     {
         let pool = device.allocator().pool_id();
-        Launch { program, pool, addresses, weights: &[], ..*self }
+        Launch { program, pool, addresses, weights: &[], shared: None, ..*self }
     }
 }
 
@@ -141,7 +165,16 @@ impl ArgumentBlock {
     /// A launch of a program of the plan that the block was bound for.
     pub(crate) fn launch<'a>(&'a self, program: &'a LoadedProgram) -> Launch<'a> {
         let ArgumentBlock { pool, addresses, words, weights, .. } = self;
-        Launch { program, pool: *pool, addresses, words, weights, control: self.control() }
+        let (pool, control) = (*pool, self.control());
+        Launch { program, pool, addresses, words, weights, control, shared: None }
+    }
+
+    /// As [`ArgumentBlock::launch`], of a block that the device may keep.
+    pub(crate) fn shared_launch<'a>(
+        block: &'a Arc<ArgumentBlock>,
+        program: &'a LoadedProgram,
+    ) -> Launch<'a> {
+        Launch { shared: Some(block), ..block.launch(program) }
     }
 
     /// The control of the run.
@@ -155,48 +188,119 @@ impl ArgumentBlock {
     }
 }
 
-/// How kernels were divided among threads; no clock is involved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChunkCounts {
-    /// The number of chunks, the parts of kernels that threads may run independently.
-    pub chunks: u64,
-    /// The number of chunks that ran on other threads than the one that launched the kernel.
-    pub chunks_of_workers: u64,
+/// The position of a primitive: its queue, and its number among all primitives of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Position {
+    /// The number of the queue on its device.
+    pub queue: usize,
+    /// The number of the primitive in its queue, from 0. It never decreases; primitives that a
+    /// failure skipped have none.
+    pub number: u64,
 }
 
-impl ChunkCounts {
-    /// No chunks.
-    pub const NONE: ChunkCounts = ChunkCounts { chunks: 0, chunks_of_workers: 0 };
+/// A primitive: the unit of work that queues enqueue on a device.
+pub enum Primitive<'a> {
+    /// Copies host bytes to the start of a place in device memory. The bytes are the caller's: the
+    /// device has read them when [`Device::enqueue`] returns.
+    CopyToDevice {
+        /// The bytes.
+        source: &'a [u8],
+        /// The target of the copy.
+        target: Place<'a>,
+    },
+    /// Copies the start of a place in device memory to host memory, and fills it.
+    CopyFromDevice {
+        /// The source of the copy.
+        source: Place<'a>,
+        /// The target of the copy.
+        target: &'a HostBytes,
+    },
+    /// Copies within the device.
+    CopyOnDevice {
+        /// The source of the copy.
+        source: Place<'a>,
+        /// The target of the copy.
+        target: Place<'a>,
+        /// The runs of bytes from the start of both places.
+        runs: &'a Runs,
+    },
+    /// Launches a program.
+    Launch(Launch<'a>),
 }
 
-impl std::ops::Add for ChunkCounts {
-    type Output = ChunkCounts;
+impl Primitive<'_> {
+    /// Does the work at once, by the methods of the device that block.
+    ///
+    /// Errors: the failure of the work.
+    #[inline]
+    pub fn run<D: Device + ?Sized>(self, device: &D, at: Position) -> Result<Enqueued> {
+        let queue = Some(at.queue);
+        match self {
+            Primitive::Launch(launch) => device.launch(queue, launch),
+            Primitive::CopyToDevice { source, target } => {
+                device.copy_to_device(queue, source, target)
+            }
+            Primitive::CopyFromDevice { source, target } => {
+                fill(target, |bytes| device.copy_from_device(queue, source, bytes))
+            }
+            Primitive::CopyOnDevice { source, target, runs } => {
+                device.copy_on_device(queue, (source, target), runs)
+            }
+        }?;
+        Ok(Enqueued::Done)
+    }
+}
 
-    fn add(self, other: ChunkCounts) -> ChunkCounts {
-        let ChunkCounts { chunks, chunks_of_workers } = other;
-        ChunkCounts {
-            chunks: self.chunks + chunks,
-            chunks_of_workers: self.chunks_of_workers + chunks_of_workers,
+/// The state of a primitive that has been enqueued.
+#[derive(Clone, Debug)]
+#[must_use = "work that is outstanding uses memory that has to live until it is done"]
+pub enum Enqueued {
+    /// The work is done.
+    Done,
+    /// The device does the work later, and finishes the completion then.
+    Outstanding(Arc<Completion>),
+}
+
+impl Enqueued {
+    /// Calls `f` with the outcome of the work: now if the work is done, else when the device has done
+    /// it.
+    pub(crate) fn then(&self, f: impl FnOnce(&Result<()>) + Send + 'static) {
+        match self {
+            Enqueued::Done => f(&Ok(())),
+            Enqueued::Outstanding(completion) => completion.then(f),
+        }
+    }
+
+    /// Waits until the work is done.
+    ///
+    /// Errors: its failure.
+    pub fn wait(self) -> Result<()> {
+        match self {
+            Enqueued::Done => Ok(()),
+            Enqueued::Outstanding(completion) => completion.wait(),
         }
     }
 }
 
-impl std::ops::Sub for ChunkCounts {
-    type Output = ChunkCounts;
+impl IntoIterator for Enqueued {
+    type Item = Arc<Completion>;
+    type IntoIter = std::option::IntoIter<Arc<Completion>>;
 
-    /// The chunks since earlier counts.
-    fn sub(self, earlier: ChunkCounts) -> ChunkCounts {
-        let ChunkCounts { chunks, chunks_of_workers } = earlier;
-        ChunkCounts {
-            chunks: self.chunks.saturating_sub(chunks),
-            chunks_of_workers: self.chunks_of_workers.saturating_sub(chunks_of_workers),
+    /// The completion of work that is outstanding.
+    fn into_iter(self) -> Self::IntoIter {
+        match self {
+            Enqueued::Done => None.into_iter(),
+            Enqueued::Outstanding(completion) => Some(completion).into_iter(),
         }
     }
 }
 
-/// A processor with memory. Methods may be called from any thread, and block until done: the
-/// [`crate::Scheduler`] makes them asynchronous and ordered. `queue` is the number of the queue of
-/// the work; `None` for work that the calling thread waits for.
+/// A processor with memory. Methods may be called from any thread.
+///
+/// Queues call [`Device::enqueue`], which need not wait. The other methods that do work, those with
+/// an optional number of a queue, block until the work is done; `None` means that the calling thread
+/// waits for the work. A device without queues of its own implements these alone: the
+/// [`crate::Scheduler`] makes its work asynchronous and ordered.
 pub trait Device: Send + Sync {
     /// The properties of the device.
     fn properties(&self) -> &Properties;
@@ -288,16 +392,6 @@ pub trait Device: Send + Sync {
         Ok(())
     }
 
-    /// Counts of the chunks of all kernels so far; nothing for devices that do not count them.
-    fn chunk_counts(&self) -> ChunkCounts {
-        ChunkCounts::NONE
-    }
-
-    /// Counts of the chunks of the kernels that the calling thread has launched.
-    fn chunk_counts_of_thread(&self) -> ChunkCounts {
-        ChunkCounts::NONE
-    }
-
     /// The bytes of a binary to copy to device memory before it is loaded; `None` for devices that
     /// do not keep programs in device memory.
     fn image(&self, binary: &Binary) -> Option<Box<[u8]>> {
@@ -327,4 +421,28 @@ pub trait Device: Send + Sync {
     ///
     /// Errors: the failure of the program; the control's error, if it stopped the program.
     fn launch(&self, queue: Option<usize>, launch: Launch<'_>) -> Result<()>;
+
+    /// Takes the next primitive of a queue. A device with queues of its own
+    /// ([`Properties::own_queues`]) returns [`Enqueued::Outstanding`] and does the work later: the
+    /// primitives of each queue in the order of their numbers, and no order between queues. The
+    /// runtime keeps the memory of places and arguments until the completion has an outcome. Work
+    /// that follows a failed primitive of its queue may run or not.
+    ///
+    /// The default does the work at once, by the methods that block.
+    ///
+    /// Errors: the failure of work that was done at once, or cannot be enqueued.
+    #[inline]
+    fn enqueue(&self, at: Position, work: Primitive<'_>) -> Result<Enqueued> {
+        work.run(self, at)
+    }
+}
+
+/// Calls `copy` with the bytes of shared host memory, without holding its lock: the device may copy
+/// with several threads.
+pub fn fill(target: &HostBytes, copy: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+    let locked = || target.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut bytes = std::mem::take(&mut *locked());
+    let copied = copy(&mut bytes);
+    *locked() = bytes;
+    copied
 }

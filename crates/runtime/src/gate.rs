@@ -54,11 +54,15 @@ impl Word for AtomicU64 {
 /// the parent process wrote before a fork means an open gate in the child, because the thread that
 /// was inside does not exist in the child.
 #[derive(Debug)]
-pub(crate) struct Gate<W = AtomicU64>(W);
+pub(crate) struct Gate<W = AtomicU64> {
+    word: W,
+    /// The number of the queue's next primitive. Only the thread that runs the queue's work uses it.
+    next: AtomicU64,
+}
 
 impl<W: Word> Default for Gate<W> {
     fn default() -> Gate<W> {
-        Gate(W::zero())
+        Gate { word: W::zero(), next: AtomicU64::new(0) }
     }
 }
 
@@ -66,26 +70,34 @@ impl<W: Word> Gate<W> {
     /// Enters the gate; false if a caller is inside, or the gate is closed.
     #[inline]
     pub fn enter(&self) -> bool {
-        let (word, now) = (self.0.load(Relaxed), fork::count() << BITS);
+        let (word, now) = (self.word.load(Relaxed), fork::count() << BITS);
         let open = word == now || word >> BITS != now >> BITS;
-        open && self.0.exchange(word, now | ENTERED, Acquire).is_ok()
+        open && self.word.exchange(word, now | ENTERED, Acquire).is_ok()
+    }
+
+    /// The number of the queue's next primitive, from 0. The calling thread runs the queue's work.
+    #[inline]
+    pub fn next_number(&self) -> u64 {
+        let number = self.next.load(Relaxed);
+        self.next.store(number + 1, Relaxed);
+        number
     }
 
     /// Leaves the gate; true if it was closed meanwhile, so that the caller has to open it.
     #[inline]
     #[must_use]
     pub fn leave(&self) -> bool {
-        self.0.and(!ENTERED, Release) & CLOSED != 0
+        self.word.and(!ENTERED, Release) & CLOSED != 0
     }
 
     /// Closes the gate for callers that have not entered; true if a caller is inside. Requires the
     /// scheduler's lock.
     pub fn close(&self) -> bool {
-        let mut word = self.0.load(Relaxed);
+        let mut word = self.word.load(Relaxed);
         loop {
             let now = fork::count() << BITS;
             let there = if word >> BITS == now >> BITS { word } else { now };
-            match self.0.exchange(word, there | CLOSED, AcqRel) {
+            match self.word.exchange(word, there | CLOSED, AcqRel) {
                 Ok(_) => return there & ENTERED != 0,
                 Err(other) => word = other,
             }
@@ -94,13 +106,13 @@ impl<W: Word> Gate<W> {
 
     /// Whether a caller is inside.
     pub fn is_entered(&self) -> bool {
-        let word = self.0.load(Acquire);
+        let word = self.word.load(Acquire);
         word >> BITS == fork::count() && word & ENTERED != 0
     }
 
     /// Opens the gate. Requires the scheduler's lock.
     pub fn open(&self) {
-        self.0.and(!CLOSED, Release);
+        self.word.and(!CLOSED, Release);
     }
 }
 

@@ -15,6 +15,7 @@ pub mod buffer;
 pub mod cache;
 mod call;
 pub mod capture;
+pub mod chunks;
 mod compile;
 pub mod control;
 pub mod control_flow;
@@ -37,6 +38,7 @@ pub mod policy;
 mod prepacked;
 pub mod primitive;
 pub mod private;
+mod progress;
 pub mod queue;
 pub mod report;
 pub mod scheduler;
@@ -60,12 +62,16 @@ pub use buffer::{Buffer, Value};
 pub use cache::{CacheStats, CachedPlan, Mapped, ProgramCache};
 pub use call::{Times, Values};
 pub use capture::{Capture, Captured, Replay};
+pub use chunks::ChunkCounts;
 pub use control::{InterruptHook, RunControl, WaitHook, set_interrupt_hook, set_wait_hook};
 pub use control_flow::HostControlFlow;
-pub use device::{ArgumentBlock, Binary, ChunkCounts, Device, Launch, LoadedProgram, Properties};
+pub use device::{
+    ArgumentBlock, Binary, DetachedLaunch, Device, Enqueued, Launch, LoadedProgram, Position,
+    Primitive, Properties, fill,
+};
 pub use difference::Lookup;
 pub use disk::{DiskCache, DiskEntry, DiskLimits, DiskStats};
-pub use error::{Error, NanInside, Result};
+pub use error::{Error, NanInside, Result, panic_message};
 pub use executor::{Argument, Counters, PlanExecutor};
 pub use handle::{DeviceHandle, DeviceId, Place, PoolId};
 pub use host::{HostAllocator, HostBlock, HostMemoryPool, HostUnique, PooledBlock};

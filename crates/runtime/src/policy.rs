@@ -13,11 +13,13 @@ pub const MAX_DRAINED: u32 = 1024;
 /// out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// One submission per queue, cyclically.
-    #[default]
+    /// One submission per queue, cyclically, whatever the priorities.
     RoundRobin,
-    /// The queue with the lowest priority number first, queues of equal priority cyclically. A
-    /// queue that was skipped [`MAX_SKIPS`] times is served next, to avoid starvation.
+    /// The queue with the lowest priority number first, queues of equal priority cyclically: without
+    /// priorities, as `RoundRobin`. A submission of another queue lets the urgent one go first after
+    /// each primitive. A queue that was skipped [`MAX_SKIPS`] times is served next, to avoid
+    /// starvation.
+    #[default]
     Priority,
     /// The last served queue, while it has ready work; then the next queue cyclically. A queue that
     /// was skipped [`MAX_DRAINED`] times is served next, to avoid starvation.
@@ -80,6 +82,11 @@ impl Turn {
     pub fn new(policy: Policy) -> Turn {
         let random = if let Policy::Random(seed) = policy { seed } else { 0 };
         Turn { policy, last: None, random }
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> Policy {
+        self.policy
     }
 
     /// The next queue to serve; `ready` has the queues with ready work in ascending order of their

@@ -1,5 +1,7 @@
-//! Primitives: the control blocks in queues, and their execution on a device.
+//! Primitives: the control blocks in queues, and how their work is enqueued on a device.
 
+use crate::device::{Enqueued, Position, Primitive};
+use crate::gate::Gate;
 use crate::handle::Span;
 use crate::queue::{EventRecord, HostBytes};
 use crate::trace::{self, SpanKind};
@@ -8,6 +10,7 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 /// The number of launches between two checks of the clock.
 const CLOCK_EVERY: usize = 64;
@@ -246,153 +249,179 @@ impl Runs {
     }
 }
 
-/// Runs control blocks in order for queue `index`, until the first failure.
-pub(crate) fn run_all(device: &dyn Device, index: usize, blocks: &[ControlBlock]) -> Result<()> {
-    blocks.iter().enumerate().try_for_each(|(at, block)| block.run(device, index, at))
+/// The queue for which a thread runs primitives. One thread at a time does.
+#[derive(Clone, Copy)]
+pub(crate) struct Lane<'a> {
+    /// The device.
+    pub device: &'a Arc<dyn Device>,
+    /// The number of the queue.
+    pub queue: usize,
+    /// The queue's gate, which numbers its primitives.
+    pub gate: &'a Gate,
+}
+
+impl Lane<'_> {
+    /// Enqueues a primitive on the device, and traces it.
+    fn enqueue(
+        &self,
+        kind: SpanKind,
+        bytes: usize,
+        name: impl FnOnce() -> String,
+        work: Primitive<'_>,
+    ) -> Result<Enqueued> {
+        let at = Position { queue: self.queue, number: self.gate.next_number() };
+        trace::enqueued(kind, &**self.device, at, bytes, name, || self.device.enqueue(at, work))
+    }
+
+    /// Enqueues a copy.
+    fn copy(&self, kind: SpanKind, bytes: usize, work: Primitive<'_>) -> Result<Enqueued> {
+        self.enqueue(kind, bytes, || kind.name().to_string(), work)
+    }
+
+    /// Enqueues a copy of host bytes into device memory.
+    pub fn copy_to_device(&self, source: &[u8], target: Place<'_>) -> Result<Enqueued> {
+        let work = Primitive::CopyToDevice { source, target };
+        self.copy(SpanKind::CopyToDevice, source.len(), work)
+    }
+
+    fn copy_on_device(&self, places: (Place<'_>, Place<'_>), runs: &Runs) -> Result<Enqueued> {
+        let (source, target) = places;
+        let work = Primitive::CopyOnDevice { source, target, runs };
+        self.copy(SpanKind::CopyOnDevice, runs.bytes(), work)
+    }
+
+    /// Enqueues the launch of step `at` of a run, unless the run has to stop.
+    pub fn launch(
+        &self,
+        program: &LoadedProgram,
+        arguments: &ArgumentBlock,
+        at: usize,
+    ) -> Result<Enqueued> {
+        check_step(arguments, at)?;
+        let name = || self.device.program_name(program).unwrap_or("launch").to_string();
+        let work = Primitive::Launch(arguments.launch(program));
+        let enqueue = || self.enqueue(SpanKind::Launch, 0, name, work);
+        arguments.control().timed(name, enqueue)
+    }
+
+    /// As [`Lane::launch`]; the device may use the arguments after this call.
+    fn launch_shared(
+        &self,
+        program: &LoadedProgram,
+        arguments: &Arc<ArgumentBlock>,
+        at: usize,
+    ) -> Result<Enqueued> {
+        check_step(arguments, at)?;
+        let name = || self.device.program_name(program).unwrap_or("launch").to_string();
+        let work = Primitive::Launch(ArgumentBlock::shared_launch(arguments, program));
+        let start = arguments.control().is_timed().then(Instant::now);
+        let enqueued = self.enqueue(SpanKind::Launch, 0, name, work)?;
+        if let Some(start) = start {
+            let (name, arguments) = (name(), arguments.clone());
+            enqueued.then(move |_| arguments.control().add_time(name, start.elapsed()));
+        }
+        Ok(enqueued)
+    }
+}
+
+/// Fails if the run has to stop before step `at`.
+fn check_step(arguments: &ArgumentBlock, at: usize) -> Result<()> {
+    let control = arguments.control();
+    // Long launches check the clock themselves; a sequence of short launches needs a check, too.
+    if control.stopped() || at % CLOCK_EVERY == CLOCK_EVERY - 1 && control.check() {
+        return Err(control.error(&format!("step {at}")));
+    }
+    Ok(())
 }
 
 impl ControlBlock {
-    /// Runs step `at` of a submission of queue `index`.
-    fn run(&self, device: &dyn Device, index: usize, at: usize) -> Result<()> {
+    /// Whether the block is work of the device.
+    pub fn is_primitive(&self) -> bool {
+        matches!(
+            self,
+            ControlBlock::CopyToDevice { .. }
+                | ControlBlock::CopyFromSlot { .. }
+                | ControlBlock::CopyFromDevice { .. }
+                | ControlBlock::CopyOnDevice { .. }
+                | ControlBlock::CopyPart { .. }
+                | ControlBlock::Launch { .. }
+        )
+    }
+
+    /// Whether the host does the block's work on the results of the blocks before it.
+    pub fn is_of_host(&self) -> bool {
+        matches!(
+            self,
+            ControlBlock::Host { .. }
+                | ControlBlock::Branch { .. }
+                | ControlBlock::CopyFromSlot { .. }
+        )
+    }
+
+    /// Enqueues the block's work on the device, or does it if it is the host's. The block is step
+    /// `at` of its list, and no control flow.
+    pub fn enqueue(&self, lane: &Lane<'_>, at: usize) -> Result<Enqueued> {
         match self {
             ControlBlock::CopyToDevice { source, target, .. } => {
-                copy_to_device(device, index, source, target.place())
+                lane.copy_to_device(source, target.place())
             }
             ControlBlock::CopyFromSlot { source, target, .. } => {
                 // Do not hold the lock during the copy: the device may copy with several threads.
                 let locked = || source.lock().unwrap_or_else(PoisonError::into_inner);
                 let bytes = std::mem::take(&mut *locked());
-                let copied = copy_to_device(device, index, &bytes, target.place());
+                let copied = lane.copy_to_device(&bytes, target.place());
                 *locked() = bytes;
                 copied
             }
             ControlBlock::CopyFromDevice { source, target, .. } => {
-                copy_from_device(device, index, source.place(), target)
+                let bytes = target.lock().unwrap_or_else(PoisonError::into_inner).len();
+                let work = Primitive::CopyFromDevice { source: source.place(), target };
+                lane.copy(SpanKind::CopyFromDevice, bytes, work)
             }
             ControlBlock::CopyOnDevice { copy, .. } => {
-                let places = (copy.source.place(), copy.target.place());
-                copy_on_device(device, index, places, &copy.runs)
+                lane.copy_on_device((copy.source.place(), copy.target.place()), &copy.runs)
             }
             ControlBlock::CopyPart { source, target, bytes, iteration } => {
                 let t = iteration.load(Relaxed);
+                let device = lane.device.as_ref();
                 let places = (source.at(t, *bytes, device)?, target.at(t, *bytes, device)?);
-                copy_on_device(device, index, places, &Runs::dense(*bytes))
+                lane.copy_on_device(places, &Runs::dense(*bytes))
             }
             ControlBlock::Launch { program, arguments } => {
-                launch(device, index, program, arguments, at)
+                lane.launch_shared(program, arguments, at)
             }
             ControlBlock::Host { step, slots } => {
                 let name = || step.name().to_string();
-                trace::span(SpanKind::Host, device, Some(index), 0, name, || step.run(slots))
-            }
-            ControlBlock::Loop { condition, slot, body, arguments } => loop {
-                run_all(device, index, condition)?;
-                if first_byte(slot) == 0 {
-                    return Ok(());
-                }
-                arguments.check_loop()?;
-                run_all(device, index, body)?;
-            },
-            ControlBlock::Repeat { times, iteration, body, arguments } => {
-                (0..*times).try_for_each(|t| {
-                    iteration.store(t, Relaxed);
-                    arguments.check_loop()?;
-                    run_all(device, index, body)
-                })
-            }
-            ControlBlock::Branch { slot, branches } => {
-                let last = branches.len().saturating_sub(1);
-                let branch = branches.get(usize::from(first_byte(slot)).min(last));
-                branch.map_or(Ok(()), |branch| run_all(device, index, branch))
-            }
-            ControlBlock::Record(record) => {
-                record.reach(device.clock(Some(index)));
-                Ok(())
+                let (device, queue) = (lane.device.as_ref(), Some(lane.queue));
+                trace::span(SpanKind::Host, device, queue, name, || step.run(slots))?;
+                Ok(Enqueued::Done)
             }
             ControlBlock::Wait(record) => {
-                // The event only marks a point of its queue; that queue reports failures before the
-                // event.
-                let _ = record.completion().wait_untold();
-                record.reached_at().into_iter().for_each(|at| device.wait_until(index, at));
-                Ok(())
+                // The submission began when the record had been reached. The event only marks a
+                // point of its queue; that queue reports failures before the event.
+                let reached = record.reached_at();
+                reached.into_iter().for_each(|at| lane.device.wait_until(lane.queue, at));
+                Ok(Enqueued::Done)
             }
+            ControlBlock::Loop { .. }
+            | ControlBlock::Repeat { .. }
+            | ControlBlock::Branch { .. }
+            | ControlBlock::Record(_) => Ok(Enqueued::Done),
         }
     }
 }
 
 impl ArgumentBlock {
     /// Fails if the run has to stop; called before each iteration of a loop.
-    fn check_loop(&self) -> Result<()> {
+    pub(crate) fn check_loop(&self) -> Result<()> {
         let control = self.control();
         if control.check() { Err(control.error("a loop")) } else { Ok(()) }
     }
 }
 
-fn copy_on_device(
-    device: &dyn Device,
-    index: usize,
-    places: (Place<'_>, Place<'_>),
-    runs: &Runs,
-) -> Result<()> {
-    let kind = SpanKind::CopyOnDevice;
-    let name = || kind.name().to_string();
-    let work = || device.copy_on_device(Some(index), places, runs);
-    trace::span(kind, device, Some(index), runs.bytes(), name, work)
-}
-
-fn first_byte(slot: &HostBytes) -> u8 {
+/// The first byte of a slot; 0 if the slot is empty.
+pub(crate) fn first_byte(slot: &HostBytes) -> u8 {
     slot.lock().unwrap_or_else(PoisonError::into_inner).first().copied().unwrap_or(0)
-}
-
-/// Launches step `at` of a run of queue `index`, unless the run has to stop.
-pub(crate) fn launch(
-    device: &dyn Device,
-    index: usize,
-    program: &LoadedProgram,
-    arguments: &ArgumentBlock,
-    at: usize,
-) -> Result<()> {
-    let control = arguments.control();
-    // Long launches check the clock themselves; a sequence of short launches needs a check, too.
-    if control.stopped() || at % CLOCK_EVERY == CLOCK_EVERY - 1 && control.check() {
-        return Err(control.error(&format!("step {at}")));
-    }
-    let name = || device.program_name(program).unwrap_or("launch").to_string();
-    trace::span(SpanKind::Launch, device, Some(index), 0, name, || {
-        control.timed(name, || device.launch(Some(index), arguments.launch(program)))
-    })
-}
-
-/// Copies host bytes into device memory for a queue.
-pub(crate) fn copy_to_device(
-    device: &dyn Device,
-    index: usize,
-    source: &[u8],
-    target: Place<'_>,
-) -> Result<()> {
-    let kind = SpanKind::CopyToDevice;
-    let name = || kind.name().to_string();
-    trace::span(kind, device, Some(index), source.len(), name, || {
-        device.copy_to_device(Some(index), source, target)
-    })
-}
-
-fn copy_from_device(
-    device: &dyn Device,
-    index: usize,
-    source: Place<'_>,
-    target: &HostBytes,
-) -> Result<()> {
-    // Do not hold the lock during the copy: the device may copy with several threads.
-    let locked = || target.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut bytes = std::mem::take(&mut *locked());
-    let kind = SpanKind::CopyFromDevice;
-    let name = || kind.name().to_string();
-    let copied = trace::span(kind, device, Some(index), bytes.len(), name, || {
-        device.copy_from_device(Some(index), source, &mut bytes)
-    });
-    *locked() = bytes;
-    copied
 }
 
 #[cfg(test)]

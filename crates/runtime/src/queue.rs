@@ -4,7 +4,8 @@
 #[cfg(test)]
 use crate::LoadedProgram;
 use crate::gate::Gate;
-use crate::primitive::{ControlBlock, Repeat, Runs, StridedCopy};
+use crate::primitive::{ControlBlock, Lane, Repeat, Runs, StridedCopy};
+use crate::progress::Progress;
 use crate::{ArgumentBlock, Buffer, Device, DeviceId, Error, Result, Scheduler, Value, control};
 use girih_sync::{Condvar, Mutex, MutexGuard, OnceLock, fork};
 use smallvec::SmallVec;
@@ -28,7 +29,7 @@ pub(crate) fn host_bytes(size: usize) -> Result<HostBytes> {
 
 /// The outcome of a submission. Any thread may wait for it.
 pub struct Completion {
-    state: Mutex<Progress>,
+    state: Mutex<State>,
     done: Condvar,
     /// Whether a waiting thread has received the failure.
     told: AtomicBool,
@@ -40,7 +41,7 @@ pub struct Completion {
 }
 
 #[derive(Default)]
-struct Progress {
+struct State {
     result: Option<Result<()>>,
     then: Vec<Continuation>,
     /// Called once the outcome is visible.
@@ -74,12 +75,12 @@ impl Completion {
     }
 
     /// The outcome. Work that was under way when the process forked fails in the child.
-    fn outcome(&self, state: &Progress) -> Option<Result<()>> {
+    fn outcome(&self, state: &State) -> Option<Result<()>> {
         let lost = || (self.forks != fork::count()).then_some(Err(Error::Forked));
         state.result.clone().or_else(lost)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Progress> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         // Each critical section leaves the state consistent, even if it panics.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -295,9 +296,17 @@ pub(crate) struct Submission {
     /// Whether a thread waits for the outcome: then the submission runs even after a failure of its
     /// queue.
     pub awaited: bool,
+    /// How far the submission has come.
+    pub progress: Progress,
 }
 
 impl Submission {
+    /// A submission of these blocks, which does not depend on other queues.
+    pub fn new(blocks: SmallVec<[ControlBlock; 4]>, completion: Arc<Completion>) -> Submission {
+        let (after, progress) = (SmallVec::new(), Progress::default());
+        Submission { blocks, after, completion, awaited: false, progress }
+    }
+
     /// The completions that this submission has to wait for.
     pub fn dependencies(&self) -> impl Iterator<Item = &Arc<Completion>> {
         let waits = self.blocks.iter().filter_map(|block| match block {
@@ -337,8 +346,8 @@ impl DeviceQueue {
         DeviceQueue::with_priority(scheduler, 0)
     }
 
-    /// A new queue of the scheduler's device. The policy [`crate::Policy::Priority`] serves queues
-    /// with lower numbers first, as CUDA does.
+    /// A new queue of the scheduler's device. The default policy serves queues with lower numbers
+    /// first, as CUDA does.
     pub fn with_priority(scheduler: &Arc<Scheduler>, priority: i32) -> DeviceQueue {
         DeviceQueue::add(scheduler, priority, false)
     }
@@ -360,12 +369,7 @@ impl DeviceQueue {
 
     fn enqueue(&self, block: ControlBlock) -> Arc<Completion> {
         let completion = Completion::pending();
-        self.submit(Submission {
-            blocks: SmallVec::from_iter([block]),
-            after: SmallVec::new(),
-            completion: completion.clone(),
-            awaited: false,
-        });
+        self.submit(Submission::new(SmallVec::from_iter([block]), completion.clone()));
         completion
     }
 
@@ -382,6 +386,11 @@ impl DeviceQueue {
         self.scheduler.device()
     }
 
+    /// The queue for a thread that runs its work.
+    pub(crate) fn lane(&self) -> Lane<'_> {
+        Lane { device: self.device(), queue: self.index, gate: &self.gate }
+    }
+
     /// A new queue of the same device, with priority 0, whose owner reports its failures.
     pub(crate) fn helper(&self) -> DeviceQueue {
         DeviceQueue::add(&self.scheduler, 0, true)
@@ -391,7 +400,7 @@ impl DeviceQueue {
     /// may start another submission; else returns `None`.
     pub(crate) fn run_idle(
         &self,
-        work: impl FnOnce(&dyn Device) -> Result<()>,
+        work: impl FnOnce(&Lane<'_>) -> Result<()>,
     ) -> Option<Result<()>> {
         self.scheduler.run_idle(self.index, &self.gate, work)
     }

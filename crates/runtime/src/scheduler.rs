@@ -4,18 +4,27 @@
 //! A caller that waits runs its work on its own thread if its queue is empty, so a small program
 //! needs no thread switch. Worker threads, started on demand, run all other work. The number of
 //! concurrent submissions does not exceed the device's concurrency.
+//!
+//! A device with queues of its own takes work and does it later. Whoever submits the work enqueues
+//! it there, and workers run the functions of the host between the primitives of a submission
+//! ([`outstanding`]).
 
+mod outstanding;
 mod state;
 
 use crate::gate::Gate;
-use crate::primitive::ControlBlock;
+use crate::primitive::{ControlBlock, Lane};
+use crate::progress::{Pause, Runner};
 use crate::queue::Submission;
-use crate::{CollectorRegistration, Completion, Device, Error, Policy, Result, control, primitive};
+use crate::{
+    ArgumentBlock, CollectorRegistration, Completion, Device, Error, Policy, Result, control,
+};
 use girih_sync::{Condvar, Mutex, MutexGuard, fork};
 use smallvec::SmallVec;
 use state::{Queue, State};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, Weak};
 
 /// The maximum number of worker threads of a scheduler. Each runs one submission at a time, and the
@@ -46,8 +55,11 @@ struct Shared {
     device: Arc<dyn Device>,
     /// The maximum number of concurrent submissions.
     concurrency: usize,
+    /// Whether the device has queues of its own.
+    own_queues: bool,
     state: Mutex<State>,
-    /// The init packets that the device has received.
+    /// [`State::lowest_waiting`], so that a running submission looks at it without the lock.
+    lowest_waiting: AtomicI32,
     /// Signalled when work arrives, when a submission is done, and when the scheduler is dropped.
     changed: Condvar,
     /// Waits for queued work on memory pressure: finished work returns its blocks to the pool.
@@ -71,12 +83,14 @@ impl Scheduler {
     /// A scheduler for a device, without queues, with that policy.
     pub fn with_policy(device: Arc<dyn Device>, policy: Policy) -> Arc<Scheduler> {
         let concurrency = device.properties().concurrency.max(1);
+        let own_queues = device.properties().own_queues;
         let (state, changed) = (Mutex::new(State::new(policy)), Condvar::new());
+        let lowest_waiting = AtomicI32::new(i32::MAX);
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
             let shared = shared.clone();
             let collect = move |_| shared.upgrade().is_some_and(|shared| shared.finish_all());
             let _collector = device.allocator().add_collector(Box::new(collect));
-            Shared { device, concurrency, state, changed, _collector }
+            Shared { device, concurrency, own_queues, state, lowest_waiting, changed, _collector }
         });
         Arc::new(Scheduler { shared })
     }
@@ -102,15 +116,9 @@ impl Scheduler {
 
     /// Adds a queue; returns its number and gate. The owner of a `helper` reports its failures.
     pub(crate) fn add_queue(&self, priority: i32, helper: bool) -> (usize, Arc<Gate>) {
-        let mut state = self.shared.lock();
-        let index = state.queues.iter().position(Option::is_none).unwrap_or(state.queues.len());
-        if index == state.queues.len() {
-            state.queues.push(None);
-        }
         let gate = Arc::<Gate>::default();
-        state.queues[index] =
-            Some(Queue { priority, helper, gate: gate.clone(), ..Queue::default() });
-        (index, gate)
+        let queue = Queue { priority, helper, gate: gate.clone(), ..Queue::default() };
+        (self.shared.lock().add(queue), gate)
     }
 
     /// Drops a queue. Queued work still runs; the number is reused after that.
@@ -125,70 +133,69 @@ impl Scheduler {
         self.shared.lock().queue(index).is_idle()
     }
 
-    /// Enqueues a submission for the worker threads.
+    /// Submits work without waiting: this thread enqueues it if the device has queues of its own and
+    /// can take it now, else a worker thread runs it.
     pub(crate) fn submit(&self, index: usize, submission: Submission) {
         let shared = &self.shared;
-        let pending: SmallVec<[Arc<Completion>; 4]> =
-            submission.dependencies().filter(|c| c.poll().is_none()).cloned().collect();
-        let mut state = shared.lock();
-        let queue = state.queue(index);
-        queue.gate.close();
-        queue.pending.push_back(submission);
-        state.pending += 1;
-        let most = MAX_WORKERS.min(shared.concurrency);
-        if state.idle < state.pending && state.workers < most {
-            let shared = shared.clone();
-            let thread = std::thread::Builder::new().name("girih-scheduler".into());
-            if thread.spawn(move || shared.drain(true)).is_ok() {
-                state.workers += 1;
-            } else if state.workers == 0 {
-                // No thread can be started: run the queued work on this thread.
-                drop(state);
-                self.shared.drain(false);
-                return;
-            }
-        }
-        drop(state);
-        shared.changed.notify_all();
-        // A dependency on another scheduler ends without notifying this one, so register a waker.
-        for completion in pending {
-            let shared = self.shared.clone();
-            let woken = shared.clone();
-            if !completion.wake(move || woken.wake_workers()) {
-                shared.wake_workers();
-            }
+        let refused = match shared.own_queues {
+            true => shared.start_here(index, submission),
+            false => Some(submission),
+        };
+        if let Some(submission) = refused {
+            shared.submit(index, submission);
         }
     }
 
     /// Runs a submission on this thread if the queue is empty and the device may start another
-    /// submission; else enqueues it and blocks.
+    /// submission; else submits it and blocks.
     pub(crate) fn submit_and_wait(
         &self,
         index: usize,
         gate: &Gate,
         mut work: Submission,
     ) -> Result<()> {
-        let entry = if work.is_ready() { self.shared.enter(index, gate) } else { None };
-        let Some(entry) = entry else {
-            control::check_nested("waiting for a queue")?;
-            let (completion, arguments) = (work.completion.clone(), work.arguments().cloned());
-            work.awaited = true;
-            self.submit(index, work);
-            let outcome = completion.wait_or_interrupt();
-            if let (Err(error @ Error::Cancelled { .. }), Some(arguments)) = (&outcome, arguments) {
-                // The caller stops waiting; the run ends when it reaches the front of the queue, or
-                // at its next check.
-                arguments.control().cancel();
-                completion.finish(Err(error.clone()));
+        let shared = &self.shared;
+        work.awaited = true;
+        let here = !shared.own_queues && work.is_ready();
+        let entry = if here { shared.enter(index, gate) } else { None };
+        let (completion, arguments) = (work.completion.clone(), work.arguments().cloned());
+        match entry {
+            None => {
+                control::check_nested("waiting for a queue")?;
+                self.submit(index, work);
             }
-            return self.shared.told(outcome);
-        };
-        let outcome = control::asking(|| self.shared.run(index, &work));
-        let completion = self.shared.end(index, work, &outcome);
-        let notify = self.shared.leave(index, gate, entry);
-        completion.finish(outcome.clone());
-        if notify {
-            self.shared.changed.notify_all();
+            Some(entry) => {
+                let run = || shared.run_entered(index, gate, &entry, &mut work);
+                match control::asking(run) {
+                    Ok(Pause::Yield) => shared.put_back(index, work),
+                    ended => {
+                        let outcome = ended.map(drop);
+                        let completion = shared.end(index, work, &outcome);
+                        let notify = shared.leave(index, gate, entry);
+                        completion.finish(outcome.clone());
+                        if notify {
+                            shared.changed.notify_all();
+                        }
+                        return shared.told(outcome);
+                    }
+                }
+            }
+        }
+        self.wait_for_outcome(&completion, arguments)
+    }
+
+    /// Blocks until a submission with these arguments is done; cancels it if the user interrupts.
+    fn wait_for_outcome(
+        &self,
+        completion: &Completion,
+        arguments: Option<Arc<ArgumentBlock>>,
+    ) -> Result<()> {
+        let outcome = completion.wait_or_interrupt();
+        if let (Err(error @ Error::Cancelled { .. }), Some(arguments)) = (&outcome, arguments) {
+            // The caller stops waiting; the run ends when it reaches the front of the queue, or at its
+            // next check.
+            arguments.control().cancel();
+            completion.finish(Err(error.clone()));
         }
         self.shared.told(outcome)
     }
@@ -199,27 +206,36 @@ impl Scheduler {
         &self,
         index: usize,
         gate: &Gate,
-        work: impl FnOnce(&dyn Device) -> Result<()>,
+        work: impl FnOnce(&Lane<'_>) -> Result<()>,
     ) -> Option<Result<()>> {
         let shared = &*self.shared;
+        if shared.own_queues {
+            return None;
+        }
         let entry = shared.enter(index, gate)?;
-        let outcome = control::asking(|| shared.guarded(|| work(&*shared.device)));
+        let lane = Lane { device: &shared.device, queue: index, gate };
+        let outcome = control::asking(|| shared.guarded(|| work(&lane)));
         if shared.leave(index, gate, entry) {
             shared.changed.notify_all();
         }
         Some(shared.told(outcome))
     }
 
-    /// Blocks until fewer than `most` submissions of the queue have not started. Does not block
-    /// under a hold.
+    /// Blocks until fewer than `most` submissions of the queue have not started, or are outstanding
+    /// on the device. Does not block under a hold.
     ///
     /// Errors: [`Error::Cancelled`] if the user of this thread interrupted the wait.
     pub(crate) fn wait_for_room(&self, index: usize, most: usize) -> Result<()> {
         let mut state = self.shared.lock();
         let held = state.holds > 0;
-        let pending = &state.queue(index).pending;
-        let Some(at) = pending.len().checked_sub(most).filter(|_| !held) else { return Ok(()) };
-        let ahead = pending[at.min(pending.len() - 1)].completion.clone();
+        let queue = state.queue(index);
+        let (outstanding, pending) = (&queue.outstanding, &queue.pending);
+        let waiting = outstanding.len() + pending.len();
+        let Some(at) = waiting.checked_sub(most).filter(|_| !held && waiting > 0) else {
+            return Ok(());
+        };
+        let mut waiting = outstanding.iter().chain(pending.iter().map(|work| &work.completion));
+        let Some(ahead) = waiting.nth(at).cloned() else { return Ok(()) };
         drop(state);
         match ahead.wait_untold_or_interrupt() {
             Err(error @ (Error::Cancelled { .. } | Error::Nested(_))) if ahead.poll().is_none() => {
@@ -301,31 +317,149 @@ impl Shared {
         state
     }
 
+    /// The maximum number of worker threads.
+    fn most_workers(&self) -> usize {
+        MAX_WORKERS.min(self.concurrency)
+    }
+
+    /// Publishes which queue goes first. Requires the lock.
+    fn publish(&self, state: &State) {
+        self.lowest_waiting.store(state.lowest_waiting(), Relaxed);
+    }
+
+    /// Enqueues a submission for the worker threads.
+    fn submit(self: &Arc<Shared>, index: usize, submission: Submission) {
+        let pending: SmallVec<[Arc<Completion>; 4]> =
+            submission.dependencies().filter(|c| c.poll().is_none()).cloned().collect();
+        let mut state = self.lock();
+        let queue = state.queue(index);
+        queue.gate.close();
+        queue.pending.push_back(submission);
+        state.pending += 1;
+        self.start_work(state);
+        // A dependency on another scheduler ends without notifying this one, so register a waker.
+        for completion in pending {
+            let shared = self.clone();
+            if !completion.wake(move || shared.wake_workers()) {
+                self.wake_workers();
+            }
+        }
+    }
+
+    /// Puts a submission that has let other work go first back to the front of its queue.
+    fn put_back(self: &Arc<Shared>, index: usize, work: Submission) {
+        let mut state = self.lock();
+        state.running = state.running.saturating_sub(1);
+        state.put_back(index, work);
+        self.start_work(state);
+    }
+
+    /// Makes workers look for the work that has become pending, and starts a worker if none is idle.
+    fn start_work(self: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
+        self.publish(&state);
+        if state.idle < state.pending && state.workers < self.most_workers() {
+            let shared = self.clone();
+            let thread = std::thread::Builder::new().name("girih-scheduler".into());
+            if thread.spawn(move || shared.drain(true)).is_ok() {
+                state.workers += 1;
+            } else if state.workers == 0 {
+                // No thread can be started: run the queued work on this thread.
+                drop(state);
+                return self.drain(false);
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
     /// Runs submissions as they become ready: until the scheduler is closed if `wait`, else until
     /// none is ready.
-    fn drain(&self, wait: bool) {
+    fn drain(self: &Arc<Shared>, wait: bool) {
         let mut state = self.lock();
         loop {
             if let Some((index, work)) = state.next(self.concurrency) {
-                let failed = state.queue(index).standing_error().filter(|_| !work.awaited).cloned();
+                self.publish(&state);
                 drop(state);
-                match failed {
-                    None => {
-                        let outcome = self.run(index, &work);
-                        self.finish(index, work, outcome, true);
-                    }
-                    // The queue keeps the first failure, not the errors of the submissions skipped
-                    // because of it.
-                    Some(error) => self.finish(index, work, Err(Error::skipped(&error)), false),
-                }
+                self.proceed(index, work, true);
                 state = self.lock();
-            } else if !wait || (state.closed && state.pending == 0) {
+            } else if !wait || (state.closed && state.is_drained()) {
                 state.workers -= usize::from(wait);
                 return;
             } else {
                 state.idle += 1;
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.idle = state.idle.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Runs a submission that has begun, until it ends or stops. With `host`, its functions of the
+    /// host run on this thread.
+    fn proceed(self: &Arc<Shared>, index: usize, mut work: Submission, host: bool) {
+        let mut state = self.lock();
+        let queue = state.queue(index);
+        let failed = queue.standing_error().filter(|_| !work.awaited).cloned();
+        let (gate, priority) = (queue.gate.clone(), queue.priority);
+        let before = queue.outstanding.back().cloned();
+        drop(state);
+        if let Some(error) = failed {
+            // The queue keeps the first failure, not the errors of the submissions skipped because of
+            // it.
+            work.progress.skip(Error::skipped(&error));
+        }
+        if work.progress.failure.is_some() {
+            return self.settle(index, work);
+        }
+        let most = self.most_workers();
+        let is_preempted = || self.lock().is_preempted(priority, self.concurrency, most);
+        let runner = Runner {
+            lane: Lane { device: &self.device, queue: index, gate: &gate },
+            before: before.as_ref(),
+            host,
+            urgent: Some((&self.lowest_waiting, priority, &is_preempted)),
+        };
+        match self.guarded(|| self.run(&runner, &mut work)) {
+            Ok(Pause::End) => self.settle(index, work),
+            Ok(Pause::Host) => self.suspend(index, work, before),
+            Ok(Pause::Yield) => self.put_back(index, work),
+            Err(error) => {
+                work.progress.note(&Err(error));
+                self.settle(index, work);
+            }
+        }
+    }
+
+    /// Runs a submission of a caller that has entered the queue, to its end, or until it lets more
+    /// urgent work go first.
+    fn run_entered(
+        &self,
+        index: usize,
+        gate: &Gate,
+        entry: &Entry,
+        work: &mut Submission,
+    ) -> Result<Pause> {
+        let most = self.most_workers();
+        let priority = match entry {
+            Entry::Gate => i32::MIN,
+            Entry::Lock => self.lock().queue(index).priority,
+        };
+        let is_preempted = || self.lock().is_preempted(priority, self.concurrency, most);
+        let runner = Runner {
+            lane: Lane { device: &self.device, queue: index, gate },
+            before: None,
+            host: true,
+            urgent: Some((&self.lowest_waiting, priority, &is_preempted)),
+        };
+        loop {
+            let pause = self.guarded(|| self.run(&runner, work));
+            for completion in work.progress.outstanding.drain(..) {
+                let outcome = completion.wait_untold();
+                work.progress.failure = work.progress.failure.take().or(outcome.err());
+            }
+            match (pause?, work.progress.failure.take()) {
+                (_, Some(error)) => return Err(error),
+                (Pause::Host, None) => {}
+                (pause, None) => return Ok(pause),
             }
         }
     }
@@ -366,7 +500,7 @@ impl Shared {
     fn finish(&self, index: usize, work: Submission, outcome: Result<()>, keep_error: bool) {
         let completion = self.end(index, work, &outcome);
         let error = outcome.as_ref().err().filter(|_| keep_error);
-        let notify = self.release(index, error.map(|error| (error, &completion)));
+        let notify = self.release(index, Some((&completion, error)));
         completion.finish(outcome);
         if notify || keep_error {
             self.changed.notify_all();
@@ -391,20 +525,26 @@ impl Shared {
         completion
     }
 
-    /// Marks the queue as not busy; its next synchronise reports `error`. Returns whether threads
-    /// may be waiting for the queue.
-    fn release(&self, index: usize, error: Option<(&Error, &Arc<Completion>)>) -> bool {
+    /// Marks a submission as ended, which is running unless the queue has it as outstanding; the
+    /// queue's next synchronise reports `error`. Returns whether threads may be waiting for the queue.
+    fn release(&self, index: usize, ended: Option<(&Arc<Completion>, Option<&Error>)>) -> bool {
         let mut state = self.lock();
-        state.running = state.running.saturating_sub(1);
         let queue = state.queue(index);
-        queue.busy = false;
-        if let Some((error, submission)) = error
+        let outstanding = ended.and_then(|(submission, _)| {
+            queue.outstanding.iter().position(|other| Arc::ptr_eq(other, submission))
+        });
+        match outstanding {
+            Some(at) => drop(queue.outstanding.remove(at)),
+            None => queue.busy = false,
+        }
+        if let Some((submission, Some(error))) = ended
             && queue.standing_error().is_none()
         {
             queue.error = Some((error.clone(), submission.clone()));
         }
         queue.open_if_idle();
         state.reap(index);
+        state.running = state.running.saturating_sub(usize::from(outstanding.is_none()));
         // Without workers, no work is ever pending.
         state.workers > 0 || state.pending > 0 || state.waiting > 0
     }
@@ -436,7 +576,7 @@ impl Shared {
         let state = self.lock();
         let Some(queue) = &state.queues[index] else { return Ok(()) };
         // Do not wait for work that other threads enqueue from now on.
-        if let Some(last) = queue.pending.back().map(|s| s.completion.clone()) {
+        if let Some(last) = queue.last().cloned() {
             drop(state);
             return match last.wait_untold_or_interrupt() {
                 Err(error @ (Error::Cancelled { .. } | Error::Nested(_)))
@@ -448,7 +588,7 @@ impl Shared {
                 _ => Ok(()),
             };
         }
-        if !queue.is_running() {
+        if queue.is_idle() {
             return Ok(());
         }
         drop(state);
@@ -462,7 +602,7 @@ impl Shared {
         loop {
             let Some(queue) = &state.queues[index] else { return Ok(()) };
             // A caller that leaves a closed gate wakes this thread.
-            if !queue.gate.close() && !queue.busy {
+            if !queue.gate.close() && !queue.has_begun() {
                 queue.open_if_idle();
                 return Ok(());
             }
@@ -486,9 +626,7 @@ impl Shared {
     /// waiting might deadlock: on a thread that runs a submission, and under a hold.
     fn finish_all(&self) -> bool {
         let state = self.lock();
-        let entered = || state.queues.iter().flatten().any(|queue| queue.gate.is_entered());
-        let nothing = state.pending + state.running == 0 && !entered();
-        if RUNS.get() || state.holds > 0 || nothing {
+        if RUNS.get() || state.holds > 0 || state.is_drained() {
             return false;
         }
         let mut indices = 0..state.queues.len();
@@ -496,13 +634,9 @@ impl Shared {
         indices.all(|index| self.wait_for(index).is_ok())
     }
 
-    fn run(&self, index: usize, work: &Submission) -> Result<()> {
-        self.guarded(|| self.run_blocks(index, work))
-    }
-
     /// Runs work of the device. A panic only fails the launch, so that the queue does not stay busy
     /// for ever.
-    fn guarded(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn guarded<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let before = RUNS.replace(true);
         let outcome = catch_unwind(AssertUnwindSafe(work));
         RUNS.set(before);
@@ -515,15 +649,18 @@ impl Shared {
         })
     }
 
-    fn run_blocks(&self, index: usize, work: &Submission) -> Result<()> {
-        for dependency in &work.after {
-            dependency.wait_untold().map_err(Error::dependency)?;
-            let at = dependency.time_on(self.device.id());
-            at.into_iter().for_each(|at| self.device.wait_until(index, at));
+    /// Runs the blocks of a submission, from where it stopped.
+    fn run(&self, runner: &Runner<'_>, work: &mut Submission) -> Result<Pause> {
+        if work.progress.is_new() {
+            for dependency in &work.after {
+                dependency.wait_untold().map_err(Error::dependency)?;
+                let at = dependency.time_on(self.device.id());
+                at.into_iter().for_each(|at| self.device.wait_until(runner.lane.queue, at));
+            }
         }
-        primitive::run_all(&*self.device, index, &work.blocks)
+        runner.advance(&work.blocks, &mut work.progress)
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

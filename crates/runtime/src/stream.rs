@@ -6,7 +6,7 @@ use crate::queue::Submission;
 use crate::step::Lowering;
 use crate::{
     ArgumentBlock, Completion, DeviceQueue, Error, LoadedPlan, Operation, Result, Scheduler, Step,
-    Value, primitive,
+    Value,
 };
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
@@ -53,12 +53,7 @@ impl Stream {
         let completion = Completion::pending();
         let mut blocks = SmallVec::new();
         self.lowering(plan, arguments)?.operation(operation, &mut blocks)?;
-        self.queue.submit(Submission {
-            blocks,
-            after: SmallVec::new(),
-            completion: completion.clone(),
-            awaited: false,
-        });
+        self.queue.submit(Submission::new(blocks, completion.clone()));
         Ok(completion)
     }
 
@@ -81,7 +76,7 @@ impl Stream {
         for operation in &plan.operations {
             lowering.operation(operation, &mut blocks)?;
         }
-        let work = Submission { blocks, after, completion, awaited: false };
+        let work = Submission { after, ..Submission::new(blocks, completion) };
         if wait {
             self.queue.submit_and_wait(work)
         } else {
@@ -111,21 +106,20 @@ impl Stream {
         if let Err(error) = arguments.check_plan(plan) {
             return Some(Err(error));
         }
-        let queue = self.queue.index();
-        self.queue.run_idle(|device| {
+        self.queue.run_idle(|lane| {
             let mut at = 0;
             let mut launch = |index: usize| {
                 at += 1;
                 let program = plan.programs.get(index).ok_or(Error::NotLoaded { index })?;
-                primitive::launch(device, queue, program, arguments, at - 1)
+                lane.launch(program, arguments, at - 1)?.wait()
             };
             for operation in &plan.operations {
                 for step in &operation.steps {
                     match step {
                         Step::Launch(program) => launch(*program)?,
                         Step::CopyToDevice { source, buffer } => {
-                            let target = arguments.span(plan, *buffer, device)?;
-                            primitive::copy_to_device(device, queue, source, target.place())?;
+                            let target = arguments.span(plan, *buffer, lane.device.as_ref())?;
+                            lane.copy_to_device(source, target.place())?.wait()?;
                         }
                         _ => unreachable!("simple plans have no other steps"),
                     }
@@ -147,12 +141,8 @@ impl Stream {
     }
 
     fn copy(&self, block: ControlBlock) -> Result<()> {
-        self.queue.submit_and_wait(Submission {
-            blocks: SmallVec::from_iter([block]),
-            after: SmallVec::new(),
-            completion: Completion::pending(),
-            awaited: true,
-        })
+        let blocks = SmallVec::from_iter([block]);
+        self.queue.submit_and_wait(Submission::new(blocks, Completion::pending()))
     }
 
     /// Blocks until everything submitted so far is done.

@@ -1,10 +1,13 @@
-//! A device for this crate's tests: it logs its launches, has a latency, and fails on request.
+//! Devices for this crate's tests: one logs its launches, has a latency, and fails on request; one
+//! has queues of its own, and does a primitive when a test asks for it.
 
 use crate::{
-    Allocator, Backend, Binary, Buffer, CompileOptions, Device, DeviceId, Error, ExecutionPlan,
-    Launch, LoadedProgram, Place, Properties, Result,
+    Allocator, Backend, Binary, Buffer, CompileOptions, Completion, DetachedLaunch, Device,
+    DeviceId, Enqueued, Error, ExecutionPlan, HostBytes, Launch, LoadedProgram, Place, Position,
+    Primitive, Properties, Result, fill,
 };
 use girih_sync::Mutex;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -58,6 +61,7 @@ impl MockDevice {
                 memory_bytes: bytes,
                 concurrency,
                 copy_engines: false,
+                own_queues: false,
                 host_memory: false,
             },
             allocator,
@@ -72,6 +76,18 @@ impl MockDevice {
     pub fn most_at_once(&self) -> usize {
         self.running.1.load(SeqCst)
     }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        let at = (address - BASE) as usize;
+        self.memory.lock().unwrap()[at..at + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        let at = (address - BASE) as usize;
+        bytes.copy_from_slice(&self.memory.lock().unwrap()[at..at + bytes.len()]);
+        Ok(())
+    }
 }
 
 impl Device for MockDevice {
@@ -84,9 +100,7 @@ impl Device for MockDevice {
     }
 
     fn copy_to_device(&self, _: Option<usize>, source: &[u8], target: Place<'_>) -> Result<()> {
-        let at = target.address(source.len(), self)? as usize - BASE as usize;
-        self.memory.lock().unwrap()[at..at + source.len()].copy_from_slice(source);
-        Ok(())
+        self.write(target.address(source.len(), self)?, source)
     }
 
     fn copy_from_device(
@@ -95,9 +109,7 @@ impl Device for MockDevice {
         source: Place<'_>,
         target: &mut [u8],
     ) -> Result<()> {
-        let at = source.address(target.len(), self)? as usize - BASE as usize;
-        target.copy_from_slice(&self.memory.lock().unwrap()[at..at + target.len()]);
-        Ok(())
+        self.read(source.address(target.len(), self)?, target)
     }
 
     fn load(&self, binary: &Binary, _: Option<Arc<Buffer>>) -> Result<LoadedProgram> {
@@ -117,5 +129,111 @@ impl Device for MockDevice {
             return Err(Error::Launch { operation, device, reason: "asked to".into() });
         }
         Ok(())
+    }
+}
+
+/// A device with queues of its own. It does nothing by itself: a test says which queue goes on.
+pub struct QueueDevice {
+    properties: Properties,
+    memory: Arc<MockDevice>,
+    queues: Mutex<BTreeMap<usize, VecDeque<Enqueue>>>,
+}
+
+/// A primitive in a queue of the device.
+struct Enqueue {
+    at: Position,
+    job: Job,
+    done: Arc<Completion>,
+}
+
+enum Job {
+    CopyIn(Box<[u8]>, u64),
+    CopyOut(u64, HostBytes),
+    Launch(DetachedLaunch),
+}
+
+impl QueueDevice {
+    pub fn new() -> Arc<QueueDevice> {
+        let memory = MockDevice::new(Duration::ZERO);
+        let properties = memory.properties().clone();
+        let properties = Properties { own_queues: true, concurrency: usize::MAX, ..properties };
+        Arc::new(QueueDevice { properties, memory, queues: Mutex::default() })
+    }
+
+    /// The numbers of the primitives in a queue that are not done.
+    pub fn enqueued(&self, queue: usize) -> Vec<u64> {
+        let queues = self.queues.lock().unwrap();
+        queues.get(&queue).map_or(vec![], |queue| queue.iter().map(|e| e.at.number).collect())
+    }
+
+    /// The numbers of the programs that ran, in order.
+    pub fn log(&self) -> Vec<u32> {
+        self.memory.log.lock().unwrap().clone()
+    }
+
+    /// Does the next primitive of a queue; false if there is none.
+    pub fn step(&self, queue: usize) -> bool {
+        let next = self.queues.lock().unwrap().get_mut(&queue).and_then(VecDeque::pop_front);
+        let Some(Enqueue { at, job, done }) = next else { return false };
+        let at = Some(at.queue);
+        done.finish(match job {
+            Job::CopyIn(bytes, address) => self.memory.write(address, &bytes),
+            Job::CopyOut(address, target) => {
+                fill(&target, |bytes| self.memory.read(address, bytes))
+            }
+            Job::Launch(launch) => self.memory.launch(at, launch.launch()),
+        });
+        true
+    }
+}
+
+impl Device for QueueDevice {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn allocator(&self) -> &Arc<Allocator> {
+        self.memory.allocator()
+    }
+
+    fn copy_to_device(&self, at: Option<usize>, source: &[u8], target: Place<'_>) -> Result<()> {
+        self.memory.copy_to_device(at, source, target)
+    }
+
+    fn copy_from_device(
+        &self,
+        at: Option<usize>,
+        source: Place<'_>,
+        target: &mut [u8],
+    ) -> Result<()> {
+        self.memory.copy_from_device(at, source, target)
+    }
+
+    fn load(&self, binary: &Binary, _: Option<Arc<Buffer>>) -> Result<LoadedProgram> {
+        Ok(binary.clone())
+    }
+
+    fn launch(&self, _: Option<usize>, _: Launch<'_>) -> Result<()> {
+        unreachable!("launches are enqueued")
+    }
+
+    fn enqueue(&self, at: Position, work: Primitive<'_>) -> Result<Enqueued> {
+        let job = match work {
+            Primitive::CopyToDevice { source, target } => {
+                Job::CopyIn(source.into(), target.address(source.len(), &*self.memory)?)
+            }
+            Primitive::CopyFromDevice { source, target } => {
+                let size = target.lock().unwrap().len();
+                Job::CopyOut(source.address(size, &*self.memory)?, target.clone())
+            }
+            Primitive::CopyOnDevice { .. } => unreachable!("no test copies within the device"),
+            Primitive::Launch(launch) => {
+                Job::Launch(launch.detach().expect("queues share arguments"))
+            }
+        };
+        let done = Completion::pending();
+        let enqueue = Enqueue { at, job, done: done.clone() };
+        self.queues.lock().unwrap().entry(at.queue).or_default().push_back(enqueue);
+        Ok(Enqueued::Outstanding(done))
     }
 }

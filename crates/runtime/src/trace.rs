@@ -2,7 +2,8 @@
 //!
 //! While no [`Recording`] is open, tracing costs one load of a counter per primitive.
 
-use crate::{ChunkCounts, Device, DeviceId};
+use crate::device::{Enqueued, Position};
+use crate::{ChunkCounts, Device, DeviceId, Result};
 use girih_sync::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -54,6 +55,8 @@ pub struct Span {
     pub device: DeviceId,
     /// The number of the stream on that device; `None` for work of the host without a stream.
     pub stream: Option<usize>,
+    /// The number of the primitive in its stream, from 0; 0 for work of the host.
+    pub number: u64,
     /// The start, as the time since the process's first use of the trace clock.
     pub start: Duration,
     /// The duration.
@@ -106,23 +109,59 @@ impl Drop for Recording {
     }
 }
 
-/// Calls `work`, and records its duration if a recording is open.
+/// Calls `work` of the host, and records its duration if a recording is open.
 #[inline]
 pub(crate) fn span<T>(
     kind: SpanKind,
     device: &dyn Device,
     stream: Option<usize>,
-    bytes: usize,
     name: impl FnOnce() -> String,
     work: impl FnOnce() -> T,
 ) -> T {
     if COUNT.load(Relaxed) == 0 {
         return work();
     }
-    let (before, start) = (device.chunk_counts_of_thread(), now());
+    let (before, start) = (ChunkCounts::of_thread(), now());
     let result = work();
-    let (duration, counts) = (now() - start, device.chunk_counts_of_thread() - before);
-    note(Span { name: name(), kind, device: device.id(), stream, start, duration, bytes, counts });
+    let (duration, counts) = (now() - start, ChunkCounts::of_thread() - before);
+    let device = device.id();
+    note(Span { name: name(), kind, device, stream, number: 0, start, duration, bytes: 0, counts });
+    result
+}
+
+/// Calls `enqueue`, and records the time until its primitive is done if a recording is open.
+#[inline]
+pub(crate) fn enqueued(
+    kind: SpanKind,
+    device: &dyn Device,
+    at: Position,
+    bytes: usize,
+    name: impl FnOnce() -> String,
+    enqueue: impl FnOnce() -> Result<Enqueued>,
+) -> Result<Enqueued> {
+    if COUNT.load(Relaxed) == 0 {
+        return enqueue();
+    }
+    let (before, start) = (ChunkCounts::of_thread(), now());
+    let result = enqueue();
+    let (name, device, stream) = (name(), device.id(), Some(at.queue));
+    let counts = ChunkCounts::of_thread() - before;
+    let span = Span {
+        name,
+        kind,
+        device,
+        stream,
+        number: at.number,
+        start,
+        bytes,
+        counts,
+        duration: Duration::ZERO,
+    };
+    let done = move || note(Span { duration: now() - start, ..span });
+    match &result {
+        Ok(Enqueued::Outstanding(completion)) => completion.then(move |_| done()),
+        _ => done(),
+    }
     result
 }
 

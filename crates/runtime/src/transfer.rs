@@ -283,7 +283,7 @@ impl TransferManager {
         });
         let done = completion.clone();
         // Awaited: the owner of the handle receives a failure, and later transfers run after it.
-        let work = Submission { blocks, after: SmallVec::new(), completion, awaited: true };
+        let work = Submission { awaited: true, ..Submission::new(blocks, completion) };
         self.queue.submit(work);
         TransferHandle { id: TRANSFERS.fetch_add(1, Relaxed), completion: done }
     }

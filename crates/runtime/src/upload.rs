@@ -5,12 +5,12 @@
 //! stream's work. If the stream is idle, the copy runs on the stream, on this thread, from the
 //! caller's memory. Else it runs on the executor's queue for copies.
 
-use crate::primitive::ControlBlock;
+use crate::primitive::{ControlBlock, Lane};
 use crate::queue::{Submission, host_bytes};
 use crate::scheduler::runs_submission;
 use crate::{
     Completion, Device, DeviceQueue, Error, HostBytes, HostMemoryPool, PlanExecutor, Result,
-    Stream, Value, primitive,
+    Stream, Value,
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -138,15 +138,13 @@ impl PlanExecutor {
         (value, at): (&Value, usize),
     ) -> Result<()> {
         let target = value.buffer.span(value.offset + at, bytes.len(), &**self.device())?;
-        let copy = |device: &dyn Device, index| {
-            primitive::copy_to_device(device, index, bytes, target.place())
-        };
+        let copy = |lane: &Lane<'_>| lane.copy_to_device(bytes, target.place())?.wait();
         if runs_submission() {
             // A host function that the device waits for makes this copy, so the copy is part of
             // that function's work.
-            return copy(&**self.device(), queue.index());
+            return copy(&queue.lane());
         }
-        let idle = |queue: &DeviceQueue| queue.run_idle(|device| copy(device, queue.index()));
+        let idle = |queue: &DeviceQueue| queue.run_idle(copy);
         if let Some(outcome) = idle(queue).or_else(|| idle(self.copies())) {
             return outcome;
         }
@@ -156,12 +154,8 @@ impl PlanExecutor {
         source.try_reserve_exact(requested).map_err(|_| Error::HostMemory { requested })?;
         source.extend_from_slice(bytes);
         let (source, buffer) = (source.into_boxed_slice(), Some(value.buffer.clone()));
-        self.copies().submit_and_wait(Submission {
-            blocks: SmallVec::from_iter([ControlBlock::CopyToDevice { source, target, buffer }]),
-            after: SmallVec::new(),
-            completion: Completion::pending(),
-            awaited: true,
-        })
+        let blocks = SmallVec::from_iter([ControlBlock::CopyToDevice { source, target, buffer }]);
+        self.copies().submit_and_wait(Submission::new(blocks, Completion::pending()))
     }
 }
 
@@ -173,7 +167,7 @@ fn enqueue(
 ) -> Arc<Completion> {
     let (blocks, completion) = (SmallVec::from_iter([block]), Completion::pending());
     let (after, done) = (after.into_iter().collect(), completion.clone());
-    queue.submit(Submission { blocks, after, completion, awaited: true });
+    queue.submit(Submission { after, awaited: true, ..Submission::new(blocks, completion) });
     done
 }
 
@@ -197,12 +191,8 @@ mod tests {
             Ok(())
         });
         let completion = Completion::pending();
-        stream.queue().submit(Submission {
-            blocks: SmallVec::from_iter([ControlBlock::Host { step, slots: Arc::new([]) }]),
-            after: SmallVec::new(),
-            completion: completion.clone(),
-            awaited: false,
-        });
+        let blocks = SmallVec::from_iter([ControlBlock::Host { step, slots: Arc::new([]) }]);
+        stream.queue().submit(Submission::new(blocks, completion.clone()));
         completion
     }
 

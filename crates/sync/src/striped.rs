@@ -58,6 +58,11 @@ impl<T> Striped<T> {
 pub struct Counter(Striped<AtomicU64>);
 
 impl Counter {
+    /// A counter at 0.
+    pub const fn new() -> Counter {
+        Counter(Striped([const { Line(AtomicU64::new(0)) }; STRIPES]))
+    }
+
     /// Adds to the count, modulo 2^64.
     #[inline]
     pub fn add(&self, number: u64) {

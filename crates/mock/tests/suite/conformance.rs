@@ -38,6 +38,11 @@ suite!(by_address, mock(physical()));
 suite!(corrected, mock(MockConfig { corrections: true, concurrency: 2, ..regions() }));
 suite!(corrected_by_address, mock(MockConfig { corrections: true, ..physical() }));
 suite!(in_real_time, mock(slow()));
+suite!(own_queues, mock(MockConfig { own_queues: true, ..regions() }));
+suite!(
+    own_queues_corrected,
+    mock(MockConfig { own_queues: true, corrections: true, host_control_flow: true, ..slow() })
+);
 suite!(host_control_flow, mock(MockConfig { host_control_flow: true, ..regions() }));
 suite!(
     host_control_flow_corrected,

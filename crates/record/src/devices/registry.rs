@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError};
 const VARIABLE: &str = "GIRIH_DEVICE";
 #[cfg(feature = "mock")]
 const EXPECTED: &str = "cpu, cpu:1 and so on, or mock with any of physical, corrected, concurrent, \
-                        host_control_flow, memory=64M behind a colon, such as mock:physical,corrected";
+                        own_queues, host_control_flow, memory=64M behind a colon, such as mock:physical,corrected";
 #[cfg(not(feature = "mock"))]
 const EXPECTED: &str = "cpu, cpu:1 and so on";
 
@@ -200,6 +200,7 @@ fn mock(name: &str, settings: &str) -> Option<girih_mock::MockConfig> {
             "physical" if !physical => physical = true,
             "corrected" => config.corrections = true,
             "host_control_flow" => config.host_control_flow = true,
+            "own_queues" => config.own_queues = true,
             "concurrent" => config.concurrency = CONCURRENT,
             _ => memory = Some(env::parse_bytes(setting.strip_prefix("memory=")?)?),
         }
@@ -261,6 +262,7 @@ mod tests {
         let plain = MockConfig { name: "mock".into(), ..MockConfig::default() };
         assert_eq!(mock("mock"), plain);
         assert!(mock("mock:host_control_flow").host_control_flow);
+        assert!(mock("mock:own_queues").own_queues);
         let config = mock("mock: physical, corrected,concurrent");
         assert_eq!(config.memory, MemoryMode::Physical(96 << 30));
         assert!(config.corrections && config.concurrency == CONCURRENT);

@@ -14,6 +14,8 @@ pub struct State {
     /// The first unreported failure of dropped queues.
     pub orphan: Option<(Error, Arc<Completion>)>,
     turn: Turn,
+    /// Whether the policy looks at priorities, and a queue has another priority than 0.
+    prioritised: bool,
     /// The number of submissions in all queues that have not started.
     pub pending: usize,
     /// The number of submissions that run on any thread, without those of callers inside a gate.
@@ -37,8 +39,11 @@ pub struct Queue {
     pub priority: i32,
     /// The number of times that the policy has skipped the queue since it was last served.
     pub skips: u32,
-    /// Whether a submission of this queue is running, other than that of a caller inside the gate.
+    /// Whether a submission of this queue is running, other than that of a caller inside the gate, or
+    /// has to continue when the device has done its earlier work.
     pub busy: bool,
+    /// The submissions whose work is enqueued on the device and not done, in order.
+    pub outstanding: VecDeque<Arc<Completion>>,
     /// The first failure since the last synchronise, with its submission.
     pub error: Option<(Error, Arc<Completion>)>,
     /// Whether the owner reports the queue's failures, so that they may be dropped with the queue.
@@ -59,12 +64,24 @@ impl Queue {
     }
 
     pub fn is_idle(&self) -> bool {
-        !self.is_running() && self.pending.is_empty()
+        !self.is_running() && self.pending.is_empty() && self.outstanding.is_empty()
+    }
+
+    /// Whether a submission has begun and not ended, other than that of a caller inside the gate.
+    pub fn has_begun(&self) -> bool {
+        let stopped = self.pending.front().is_some_and(|work| !work.progress.is_new());
+        self.busy || stopped || !self.outstanding.is_empty()
+    }
+
+    /// The completion of the queue's last submission that has not ended, unless it is running.
+    pub fn last(&self) -> Option<&Arc<Completion>> {
+        let pending = self.pending.back().map(|submission| &submission.completion);
+        pending.or_else(|| self.outstanding.back().filter(|_| !self.busy))
     }
 
     /// Opens the gate if the queue has no work, so that callers enter without the lock.
     pub fn open_if_idle(&self) {
-        if !self.busy && self.pending.is_empty() {
+        if !self.busy && self.pending.is_empty() && self.outstanding.is_empty() {
             self.gate.open();
         }
     }
@@ -77,6 +94,7 @@ impl State {
             queues: Vec::new(),
             orphan: None,
             turn: Turn::new(policy),
+            prioritised: false,
             pending: 0,
             running: 0,
             workers: 0,
@@ -90,6 +108,52 @@ impl State {
 
     pub fn queue(&mut self, index: usize) -> &mut Queue {
         self.queues[index].as_mut().expect("a queue's slot lives as long as its owner and its work")
+    }
+
+    /// Adds a queue; returns its number.
+    pub fn add(&mut self, queue: Queue) -> usize {
+        self.prioritised |= queue.priority != 0 && self.turn.policy() == Policy::Priority;
+        let index = self.queues.iter().position(Option::is_none).unwrap_or(self.queues.len());
+        if index == self.queues.len() {
+            self.queues.push(None);
+        }
+        self.queues[index] = Some(queue);
+        index
+    }
+
+    /// The lowest priority number of a queue with work that has not started; the largest number if
+    /// priorities do not matter.
+    pub fn lowest_waiting(&self) -> i32 {
+        if !self.prioritised || self.pending == 0 {
+            return i32::MAX;
+        }
+        let waiting = self.queues.iter().flatten().filter(|q| !q.pending.is_empty());
+        waiting.map(|queue| queue.priority).min().unwrap_or(i32::MAX)
+    }
+
+    /// Whether a queue with a lower priority number has ready work that only waits for one of the
+    /// running submissions to end.
+    pub fn is_preempted(&self, priority: i32, concurrency: usize, most_workers: usize) -> bool {
+        let full = self.running >= concurrency || (self.idle == 0 && self.workers >= most_workers);
+        let waits = |queue: &Queue| {
+            queue.priority < priority
+                && !queue.is_running()
+                && queue.pending.front().is_some_and(Submission::is_ready)
+        };
+        full && self.holds == 0 && self.queues.iter().flatten().any(waits)
+    }
+
+    /// Whether no queue has work.
+    pub fn is_drained(&self) -> bool {
+        self.queues.iter().flatten().all(Queue::is_idle)
+    }
+
+    /// Puts a submission that has stopped back to the front of its queue.
+    pub fn put_back(&mut self, index: usize, work: Submission) {
+        let queue = self.queue(index);
+        queue.busy = false;
+        queue.pending.push_front(work);
+        self.pending += 1;
     }
 
     /// Marks a submission of the queue as running.
@@ -131,6 +195,7 @@ impl State {
         for slot in &mut self.queues {
             if let Some(queue) = slot {
                 queue.busy = false;
+                queue.outstanding.clear();
                 lost.extend(queue.pending.drain(..));
             }
             slot.take_if(|queue| queue.abandoned);

@@ -1,6 +1,8 @@
 //! Tests of queues, events and the scheduler on a device with latency that fails on request.
 
 use crate::defaults::DefaultStreams;
+use crate::primitive::{ControlBlock, Lane};
+use crate::queue::Submission;
 use crate::testing::MockDevice;
 use crate::{
     ArgumentBlock, Completion, Device, DeviceQueue, Error, Event, LoadedProgram, Policy, Scheduler,
@@ -140,16 +142,10 @@ fn synchronise_with_a_caller(device: Arc<MockDevice>) {
     let (started, waits) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let outcome = queue.run_idle(|device| {
+            let outcome = queue.run_idle(|lane| {
                 started.send(()).unwrap();
                 let program: LoadedProgram = Arc::new(9u32);
-                crate::primitive::launch(
-                    device,
-                    queue.index(),
-                    &program,
-                    &ArgumentBlock::default(),
-                    0,
-                )
+                lane.launch(&program, &ArgumentBlock::default(), 0)?.wait()
             });
             assert_eq!(outcome, Some(Ok(())));
         });
@@ -173,6 +169,19 @@ fn a_dropped_queue_drains_and_its_number_is_reused() {
     completion.wait().unwrap();
     assert_eq!(*device.log.lock().unwrap(), [7]);
     assert_eq!(DeviceQueue::new(&scheduler).index(), index);
+}
+
+/// A launch of a program of the device for tests.
+pub(super) fn launch(program: u32) -> ControlBlock {
+    ControlBlock::Launch { program: Arc::new(program), arguments: arguments() }
+}
+
+/// A submission of these blocks.
+pub(super) fn submission<const N: usize>(
+    blocks: [ControlBlock; N],
+    completion: &Arc<Completion>,
+) -> Submission {
+    Submission::new(blocks.into_iter().collect(), completion.clone())
 }
 
 fn arguments() -> Arc<ArgumentBlock> {
@@ -199,7 +208,8 @@ fn order(policy: Policy, priorities: &[i32], launches: u32) -> Vec<u32> {
 
 #[test]
 fn by_default_two_busy_queues_take_turns_and_both_finish() {
-    assert_eq!(Policy::default(), Policy::RoundRobin);
+    // Without priorities, the default is round-robin.
+    assert_eq!(Policy::default(), Policy::Priority);
     let device = MockDevice::new(Duration::ZERO);
     let scheduler = Scheduler::new(device.clone());
     let queues = [DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler)];
@@ -323,18 +333,8 @@ fn callers_that_wait_share_serial_hardware_with_the_worker() {
             scope.spawn(|| {
                 let queue = DeviceQueue::new(&scheduler);
                 for place in 0..10u32 {
-                    let submission = crate::queue::Submission {
-                        blocks: [crate::primitive::ControlBlock::Launch {
-                            program: Arc::new(place),
-                            arguments: arguments(),
-                        }]
-                        .into_iter()
-                        .collect(),
-                        after: Default::default(),
-                        completion: Completion::pending(),
-                        awaited: false,
-                    };
-                    queue.submit_and_wait(submission).unwrap();
+                    let work = submission([launch(place)], &Completion::pending());
+                    queue.submit_and_wait(work).unwrap();
                 }
             });
         }
@@ -484,7 +484,7 @@ fn callers_and_workers_of_one_queue_take_turns() {
     let scheduler = Scheduler::new(device.clone());
     let queue = DeviceQueue::new(&scheduler);
     let inside = AtomicBool::new(false);
-    let alone = |_: &dyn Device| {
+    let alone = |_: &Lane<'_>| {
         assert!(!inside.swap(true, SeqCst), "two submissions of a queue run at once");
         std::thread::yield_now();
         inside.store(false, SeqCst);
@@ -525,9 +525,8 @@ fn callers_of_a_device_that_counts_its_work_are_counted() {
                 let queue = DeviceQueue::new(&scheduler);
                 for number in 0..5u32 {
                     let program: LoadedProgram = Arc::new(number);
-                    let launch = |device: &dyn Device| {
-                        let arguments = ArgumentBlock::default();
-                        crate::primitive::launch(device, queue.index(), &program, &arguments, 0)
+                    let launch = |lane: &Lane<'_>| {
+                        lane.launch(&program, &ArgumentBlock::default(), 0)?.wait()
                     };
                     if queue.run_idle(launch).is_none() {
                         queue.launch(program.clone(), Arc::default());
@@ -575,4 +574,58 @@ fn each_thread_has_a_default_stream_of_its_own() {
         Duration::ZERO,
     )))));
     assert!(Arc::ptr_eq(&other.of_thread(), other.first()), "each device has streams of its own");
+}
+
+/// The log of a device that runs twenty launches of a queue of priority 0, with a launch of another
+/// queue enqueued meanwhile. With `waits`, a caller runs the twenty.
+fn interrupted(policy: Policy, priority: i32, waits: bool) -> Vec<u32> {
+    let device = MockDevice::new(Duration::from_millis(2));
+    let scheduler = Scheduler::with_policy(device.clone(), policy);
+    let plan = DeviceQueue::new(&scheduler);
+    let urgent = DeviceQueue::with_priority(&scheduler, priority);
+    let blocks = std::array::from_fn::<_, 20, _>(|number| launch(number as u32));
+    let work = submission(blocks, &Completion::pending());
+    std::thread::scope(|scope| {
+        scope.spawn(|| match waits {
+            true => plan.submit_and_wait(work).unwrap(),
+            false => plan.submit(work),
+        });
+        while device.log.lock().unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        urgent.launch(Arc::new(99u32), arguments());
+    });
+    scheduler.synchronize_all().unwrap();
+    device.log.lock().unwrap().clone()
+}
+
+#[test]
+fn urgent_work_goes_first_between_the_primitives_of_a_submission() {
+    for waits in [false, true] {
+        let log = interrupted(Policy::default(), -1, waits);
+        let at = log.iter().position(|&number| number == 99).unwrap();
+        assert!(at < 20, "{log:?}");
+        let rest: Vec<u32> = log.into_iter().filter(|&number| number != 99).collect();
+        assert_eq!(rest, Vec::from_iter(0..20), "the submission continues where it stopped");
+        // Queues of equal priority take turns by submissions, and so do all under round-robin.
+        assert_eq!(interrupted(Policy::default(), 0, waits).last(), Some(&99));
+        assert_eq!(interrupted(Policy::RoundRobin, -1, waits).last(), Some(&99));
+    }
+}
+
+#[test]
+fn a_submission_that_is_preempted_again_and_again_ends() {
+    let device = MockDevice::new(Duration::ZERO);
+    let scheduler = Scheduler::new(device.clone());
+    let plan = DeviceQueue::new(&scheduler);
+    let urgent = DeviceQueue::with_priority(&scheduler, -1);
+    let done = Completion::pending();
+    plan.submit(submission(std::array::from_fn::<_, 20, _>(|n| launch(n as u32)), &done));
+    let start = Instant::now();
+    while done.poll().is_none() {
+        assert!(start.elapsed() < Duration::from_secs(60), "the plan is starved");
+        urgent.launch(Arc::new(99u32), arguments());
+    }
+    assert_eq!(done.wait(), Ok(()));
+    scheduler.synchronize_all().unwrap();
 }

@@ -417,6 +417,6 @@ fn queue<'q>(queue: &'q mut Option<DeviceQueue>, stream: &Stream) -> &'q DeviceQ
 fn submit(queue: &DeviceQueue, blocks: Blocks, after: &[Done]) -> Done {
     let completion = Completion::pending();
     let (done, after) = (completion.clone(), after.iter().cloned().collect());
-    queue.submit(Submission { blocks, after, completion, awaited: false });
+    queue.submit(Submission { after, ..Submission::new(blocks, completion) });
     done
 }
