@@ -6,7 +6,7 @@ use girih_ir::{Array, DType, Graph, GraphBuilder, TensorSpec};
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::{
     ArgumentBlock, CachedPlan, CompileOptions, Completion, Error, ExecutionPlan, HostBytes,
-    HostStep, Operation, Placement, Result, Step,
+    HostStep, Operands, Operation, Placement, Result, Step,
 };
 use std::sync::Arc;
 
@@ -165,10 +165,14 @@ pub fn arguments_of_other_plans_are_refused(subject: &Subject) {
         (Err(Error::OtherPlan), Err(Error::OtherPlan))
     );
     let operation = &own.plan.operations[0];
-    assert_eq!(stream.launch(&other.plan, operation, &block).err(), Some(Error::OtherPlan));
-    stream.launch(&own.plan, operation, &block).unwrap().wait().unwrap();
+    assert_eq!(
+        stream.launch(operation, Operands::Plan(&other.plan, &block)).err(),
+        Some(Error::OtherPlan)
+    );
+    stream.launch(operation, Operands::Plan(&own.plan, &block)).unwrap().wait().unwrap();
     let long = Step::CopyToDevice { source: vec![0; COUNT * 4 + 1].into(), buffer: steps.output };
-    let refused = stream.launch(&own.plan, &Operation::steps("long", [long]), &block).err();
+    let refused =
+        stream.launch(&Operation::steps("long", [long]), Operands::Plan(&own.plan, &block)).err();
     assert!(matches!(refused, Some(Error::Compile(_))), "{refused:?}");
     let grow = HostStep::new("grow", |slots| {
         *slots[0].lock().unwrap_or_else(|e| e.into_inner()) = vec![0; 1 << 16].into();

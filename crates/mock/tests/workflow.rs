@@ -89,4 +89,5 @@ plan(f32[1024, 16], f32[16, 16]) -> (%2: f32[1024, 16]) {
 }
 ";
     assert_eq!(plan.to_string(), expected);
+    assert_eq!(plan.operations[0].correction_bytes(), 48);
 }

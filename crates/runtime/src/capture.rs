@@ -9,8 +9,6 @@
 use crate::call::Times;
 use crate::executor::Reused;
 use crate::plan::ArgumentSpec;
-use crate::queue::Submission;
-use crate::step::Lowering;
 use crate::{
     Argument, Buffer, CachedPlan, Completion, Error, LoadedPlan, PlanExecutor, Result, RunControl,
     Stream, Value, Values,
@@ -316,9 +314,8 @@ impl Sequence {
         if expected != inputs.len() {
             return Err(Error::ArgumentCount { expected, found: inputs.len() });
         }
-        let device = executor.device().as_ref();
         let mut made: SmallVec<[Values; 8]> = SmallVec::new();
-        let mut blocks = SmallVec::new();
+        let mut batch = stream.batch();
         for (captured, targets) in self.capture.launches.iter().zip(&self.results) {
             let plan = &captured.plan;
             let argument = |argument: &Captured| match argument {
@@ -342,9 +339,7 @@ impl Sequence {
             let reused = Reused { targets: targets.iter().map(kept).collect(), temporaries };
             let control: RunControl = executor.control(limit, false);
             let (block, values) = executor.bind_reusing(plan, &arguments, control, reused)?;
-            let lowering = Lowering { plan: &plan.plan, device, arguments: &block };
-            let operations = &plan.plan.operations;
-            operations.iter().try_for_each(|o| lowering.operation(o, &mut blocks))?;
+            batch.plan(&plan.plan, &block)?;
             executor.count_run(&plan.plan);
             made.push(values);
         }
@@ -353,8 +348,8 @@ impl Sequence {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let before = last.replace(completion.clone());
         // A failed replay counts as done: the next replay overwrites its memory.
-        let after = before.filter(|before| before.poll().is_none()).into_iter().collect();
-        stream.queue().submit(Submission { after, ..Submission::new(blocks, completion) });
+        let after = before.filter(|before| before.poll().is_none());
+        batch.submit_as(stream, after, completion);
         Ok(results)
     }
 }

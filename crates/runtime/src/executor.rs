@@ -13,8 +13,8 @@ use crate::plan::{OutputSource, PlannedBuffer, Source};
 use crate::symbolic::Executables;
 use crate::{
     ArgumentBlock, Backend, Buffer, CacheStats, CachedPlan, CompileOptions, Completion, Device,
-    DeviceHandle, DeviceId, DeviceQueue, DiskCache, ExecutionPlan, HostMemoryPool, LoadedPlan,
-    Placement, ProgramCache, Result, RunControl, Scheduler, Stream, Value,
+    DeviceHandle, DeviceId, DiskCache, ExecutionPlan, HostMemoryPool, LoadedPlan, Placement,
+    ProgramCache, Result, RunControl, Scheduler, Stream, Value,
 };
 use girih_ir::{Graph, TensorSpec};
 use girih_sync::{Counter, Mutex, OnceLock, Striped};
@@ -92,8 +92,8 @@ pub struct PlanExecutor {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) backend: Arc<dyn Backend>,
     streams: Arc<DefaultStreams>,
-    /// The queue for copies that should not wait for the streams' work.
-    pub(crate) copies: OnceLock<DeviceQueue>,
+    /// The stream for copies that should not wait for the other streams' work.
+    pub(crate) copies: OnceLock<Stream>,
     /// Staging buffers for copies to the device.
     pub(crate) staging: OnceLock<HostMemoryPool>,
     pub(crate) cache: ProgramCache,

@@ -85,7 +85,7 @@ pub use primitive::{Repeat, Runs};
 pub use queue::{Completion, DeviceQueue, Event, EventRecord, HostBytes};
 pub use report::{Bottleneck, CompileReport, Listing};
 pub use scheduler::{Hold, Scheduler};
-pub use step::{HANDLE_BYTES, HostStep, MovingPart, Operation, Step};
+pub use step::{HANDLE_BYTES, HostStep, MovingPart, Operands, Operation, Step};
 pub use stream::Stream;
 pub use strided::Strided;
 pub use symbolic::{OptimizedGraph, PlanState, SymbolicGraph};

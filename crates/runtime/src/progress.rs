@@ -17,6 +17,9 @@ pub(crate) struct Progress {
     pub outstanding: SmallVec<[Arc<Completion>; 1]>,
     /// The first failure of its work.
     pub failure: Option<Error>,
+    /// Finished when the submission has ended, for the work behind it; `None` unless the submission
+    /// is outstanding.
+    pub ended: Option<Arc<Completion>>,
     /// Whether the failure is that of an earlier submission, so that its queue has reported it.
     pub skipped: bool,
 }

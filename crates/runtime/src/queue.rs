@@ -6,7 +6,9 @@ use crate::LoadedProgram;
 use crate::gate::Gate;
 use crate::primitive::{ControlBlock, Lane, Repeat, Runs, StridedCopy};
 use crate::progress::Progress;
-use crate::{ArgumentBlock, Buffer, Device, DeviceId, Error, Result, Scheduler, Value, control};
+use crate::{
+    ArgumentBlock, Buffer, Device, DeviceId, Error, LoadedPlan, Result, Scheduler, Value, control,
+};
 use girih_sync::{Condvar, Mutex, MutexGuard, OnceLock, fork};
 use smallvec::SmallVec;
 use std::fmt;
@@ -458,8 +460,24 @@ impl DeviceQueue {
     }
 
     /// Launches a loaded program of the plan that the arguments were bound for.
+    ///
+    /// Errors: [`Error::OtherPlan`] for arguments of another plan; [`Error::NotLoaded`] for a number
+    /// that no program of the plan has.
+    pub fn launch(
+        &self,
+        plan: &LoadedPlan,
+        program: usize,
+        arguments: &Arc<ArgumentBlock>,
+    ) -> Result<Arc<Completion>> {
+        arguments.check_plan(plan)?;
+        let loaded = plan.programs.get(program).ok_or(Error::NotLoaded { index: program })?.clone();
+        let arguments = arguments.clone();
+        Ok(self.enqueue(ControlBlock::Launch { program: loaded, arguments }))
+    }
+
+    /// Launches a program of no plan.
     #[cfg(test)]
-    pub(crate) fn launch(
+    pub(crate) fn launch_program(
         &self,
         program: LoadedProgram,
         arguments: Arc<ArgumentBlock>,

@@ -492,16 +492,21 @@ impl Shared {
                 true
             }
             Entry::Gate => false,
-            Entry::Lock => self.release(index, None),
+            Entry::Lock => self.release(index, None, None),
         }
     }
 
     /// Finishes a submission. `keep_error`: the queue's next synchronise has to report a failure.
-    fn finish(&self, index: usize, work: Submission, outcome: Result<()>, keep_error: bool) {
+    fn finish(&self, index: usize, mut work: Submission, outcome: Result<()>, keep_error: bool) {
+        let ended = work.progress.ended.take();
         let completion = self.end(index, work, &outcome);
         let error = outcome.as_ref().err().filter(|_| keep_error);
-        let notify = self.release(index, Some((&completion, error)));
+        let error = error.map(|error| (error.clone(), completion.clone()));
+        let notify = self.release(index, ended.as_ref(), error);
         completion.finish(outcome);
+        if let Some(ended) = ended {
+            ended.finish(Ok(()));
+        }
         if notify || keep_error {
             self.changed.notify_all();
         }
@@ -525,22 +530,22 @@ impl Shared {
         completion
     }
 
-    /// Marks a submission as ended, which is running unless the queue has it as outstanding; the
-    /// queue's next synchronise reports `error`. Returns whether threads may be waiting for the queue.
-    fn release(&self, index: usize, ended: Option<(&Arc<Completion>, Option<&Error>)>) -> bool {
+    /// Marks a submission as ended: the running one, or one that is outstanding. The queue's next
+    /// synchronise reports `error`. Returns whether threads may be waiting for the queue.
+    fn release(
+        &self,
+        index: usize,
+        outstanding: Option<&Arc<Completion>>,
+        error: Option<(Error, Arc<Completion>)>,
+    ) -> bool {
         let mut state = self.lock();
         let queue = state.queue(index);
-        let outstanding = ended.and_then(|(submission, _)| {
-            queue.outstanding.iter().position(|other| Arc::ptr_eq(other, submission))
-        });
         match outstanding {
-            Some(at) => drop(queue.outstanding.remove(at)),
+            Some(ended) => queue.outstanding.retain(|other| !Arc::ptr_eq(other, ended)),
             None => queue.busy = false,
         }
-        if let Some((submission, Some(error))) = ended
-            && queue.standing_error().is_none()
-        {
-            queue.error = Some((error.clone(), submission.clone()));
+        if queue.standing_error().is_none() {
+            queue.error = error.or(queue.error.take());
         }
         queue.open_if_idle();
         state.reap(index);

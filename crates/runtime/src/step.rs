@@ -5,7 +5,8 @@ use crate::handle::{Span, invalid};
 use crate::primitive::{ControlBlock, Iteration, MovingHandle, Repeat, Runs, StridedCopy};
 use crate::queue::HostBytes;
 use crate::{
-    ArgumentBlock, Device, DeviceHandle, DeviceId, Error, ExecutionPlan, Place, Placement, Result,
+    ArgumentBlock, Buffer, Device, DeviceHandle, DeviceId, Error, ExecutionPlan, LoadedPlan, Place,
+    Placement, Result, Value,
 };
 use smallvec::SmallVec;
 use std::fmt;
@@ -234,6 +235,38 @@ impl Operation {
         Operation { compute: Some(program), ..Operation::steps(name, steps) }
     }
 
+    /// An operation that copies bytes to the start of a tensor.
+    pub fn copy_to_device(source: Box<[u8]>) -> Operation {
+        Operation::steps("copy to device", [Step::CopyToDevice { source, buffer: 0 }])
+    }
+
+    /// An operation that copies host memory to the start of a tensor.
+    pub fn copy_from_slot() -> Operation {
+        Operation::steps("copy to device", [Step::CopyFromSlot { slot: 0, buffer: 0 }])
+    }
+
+    /// An operation that fills host memory with the start of a tensor.
+    pub fn copy_from_device() -> Operation {
+        Operation::steps("copy from device", [Step::CopyFromDevice { buffer: 0, slot: 0 }])
+    }
+
+    /// An operation that copies runs of bytes from one tensor to another one, from these offsets on.
+    pub fn copy_on_device(from: usize, to: usize, runs: Runs) -> Operation {
+        let Runs { run, repeats } = runs;
+        let (source, target) = ((0, from), (1, to));
+        let step = Step::CopyOnDevice { source, target, run, repeats };
+        Operation::steps("copy on device", [step])
+    }
+
+    /// The number of bytes of handles that the operation copies for corrections, per run.
+    pub fn correction_bytes(&self) -> usize {
+        let bytes = |step: &Step| match step {
+            Step::CopyArguments { buffers, .. } => buffers.len() * HANDLE_BYTES,
+            _ => 0,
+        };
+        self.steps.iter().map(bytes).sum()
+    }
+
     /// Whether the operation only launches, and copies constant bytes.
     pub(crate) fn is_simple(&self) -> bool {
         let simple = |s: &Step| matches!(s, Step::Launch(_) | Step::CopyToDevice { .. });
@@ -436,21 +469,70 @@ impl ArgumentBlock {
     }
 }
 
-/// Lowers the operations of one run to control blocks.
+/// The memory that the steps of an operation name by numbers.
+#[derive(Clone, Copy)]
+pub enum Operands<'a> {
+    /// The buffers and slots of a loaded plan, as they were bound for a run.
+    Plan(&'a LoadedPlan, &'a Arc<ArgumentBlock>),
+    /// Tensors as buffers, and host memory as slots. There are no programs.
+    Tensors(&'a [Value], &'a [HostBytes]),
+}
+
+/// Lowers operations to control blocks.
 pub(crate) struct Lowering<'a> {
-    pub plan: &'a ExecutionPlan,
-    pub device: &'a dyn Device,
-    pub arguments: &'a Arc<ArgumentBlock>,
+    device: &'a dyn Device,
+    memory: Memory<'a>,
+}
+
+/// As [`Operands`], also for the plans that a loaded plan calls.
+#[derive(Clone, Copy)]
+enum Memory<'a> {
+    Plan(&'a ExecutionPlan, &'a Arc<ArgumentBlock>),
+    Tensors(&'a [Value], &'a [HostBytes]),
 }
 
 /// The control blocks that a lowering appends to.
-type Blocks = SmallVec<[ControlBlock; 4]>;
+pub(crate) type Blocks = SmallVec<[ControlBlock; 4]>;
 
-impl Lowering<'_> {
+/// Bytes of a buffer, and what keeps them alive if the arguments of the run do not.
+type Bytes = (Span, Option<Arc<Buffer>>);
+
+impl<'a> Lowering<'a> {
+    /// A lowering of operations with these operands.
+    ///
+    /// Errors: [`Error::OtherPlan`] for arguments that were bound for another plan.
+    pub fn new(device: &'a dyn Device, operands: Operands<'a>) -> Result<Lowering<'a>> {
+        let memory = match operands {
+            Operands::Plan(plan, arguments) => {
+                arguments.check_plan(plan)?;
+                Memory::Plan(plan, arguments)
+            }
+            Operands::Tensors(tensors, slots) => Memory::Tensors(tensors, slots),
+        };
+        Ok(Lowering { device, memory })
+    }
+
     /// Lowers an operation: its steps in order, then its compute program.
     pub fn operation(&self, operation: &Operation, blocks: &mut Blocks) -> Result<()> {
         for step in &operation.steps {
             self.step(step, None, blocks)?;
+        }
+        if let Some(program) = operation.compute {
+            blocks.push(self.launch(program)?);
+        }
+        Ok(())
+    }
+
+    /// As [`Lowering::operation`], of an operation that is launched once: its bytes are not copied.
+    pub fn operation_once(&self, operation: Operation, blocks: &mut Blocks) -> Result<()> {
+        for step in operation.steps {
+            match step {
+                Step::CopyToDevice { source, buffer } => {
+                    let (target, buffer) = self.part((buffer, 0), source.len())?;
+                    blocks.push(ControlBlock::CopyToDevice { source, target, buffer });
+                }
+                step => self.step(&step, None, blocks)?,
+            }
         }
         if let Some(program) = operation.compute {
             blocks.push(self.launch(program)?);
@@ -464,10 +546,20 @@ impl Lowering<'_> {
         Ok(blocks.into_vec().into())
     }
 
+    /// The plan and its arguments.
+    ///
+    /// Errors: [`Error::NotLoaded`] with the number of a program or callee of no plan.
+    fn plan(&self, index: usize) -> Result<(&ExecutionPlan, &Arc<ArgumentBlock>)> {
+        match self.memory {
+            Memory::Plan(plan, arguments) => Ok((plan, arguments)),
+            Memory::Tensors(..) => Err(Error::NotLoaded { index }),
+        }
+    }
+
     /// Lowers the operations of a callee, with the caller's memory.
     fn call(&self, index: usize, blocks: &mut Blocks) -> Result<()> {
-        let callee = self.plan.callees.get(index).ok_or(Error::NotLoaded { index })?;
-        let caller = self.arguments;
+        let (plan, caller) = self.plan(index)?;
+        let callee = plan.callees.get(index).ok_or(Error::NotLoaded { index })?;
         let address = |at: &Option<usize>| at.map_or(0, |at| caller.addresses[at]);
         let words = |at: &Option<usize>| {
             at.and_then(|at| caller.words.get(at)).copied().unwrap_or_default()
@@ -485,34 +577,72 @@ impl Lowering<'_> {
             let handle = |at: &Option<usize>| at.map_or(nowhere, |at| caller.handles[at]);
             block.handles = callee.buffers.iter().map(handle).collect();
         }
-        let arguments = Arc::new(block);
-        let lowering = Lowering { plan: &callee.plan, arguments: &arguments, ..*self };
+        let block = Arc::new(block);
+        let memory = Memory::Plan(&callee.plan, &block);
+        let lowering = Lowering { device: self.device, memory };
         callee.plan.operations.iter().try_for_each(|o| lowering.operation(o, blocks))
     }
 
     fn launch(&self, index: usize) -> Result<ControlBlock> {
-        let program = self.plan.programs.get(index).ok_or(Error::NotLoaded { index })?.clone();
-        Ok(ControlBlock::Launch { program, arguments: self.arguments.clone() })
+        let (plan, arguments) = self.plan(index)?;
+        let program = plan.programs.get(index).ok_or(Error::NotLoaded { index })?.clone();
+        Ok(ControlBlock::Launch { program, arguments: arguments.clone() })
     }
 
-    fn at(&self, buffer: usize) -> Result<Span> {
-        self.arguments.span(self.plan, buffer, self.device)
+    /// The arguments whose control stops loops.
+    fn arguments(&self) -> Arc<ArgumentBlock> {
+        match self.memory {
+            Memory::Plan(_, arguments) => arguments.clone(),
+            Memory::Tensors(..) => Arc::default(),
+        }
     }
 
     /// The `size` bytes from byte `offset` of a buffer on.
-    fn part(&self, (buffer, offset): (usize, usize), size: usize) -> Result<Span> {
-        let whole = self.at(buffer)?;
-        let part = whole.place().part(offset, size).map(Place::span);
-        part.ok_or_else(|| invalid(self.device, whole.handle.offset(offset), size))
+    fn part(&self, (buffer, offset): (usize, usize), size: usize) -> Result<Bytes> {
+        match self.memory {
+            Memory::Plan(plan, arguments) => {
+                let whole = arguments.span(plan, buffer, self.device)?;
+                let part = whole.place().part(offset, size).map(Place::span);
+                let part =
+                    part.ok_or_else(|| invalid(self.device, whole.handle.offset(offset), size));
+                Ok((part?, None))
+            }
+            Memory::Tensors(tensors, _) => {
+                let value = tensors.get(buffer).ok_or_else(|| missing("tensor", buffer))?;
+                let span =
+                    value.buffer.span(value.offset.saturating_add(offset), size, self.device)?;
+                Ok((span, Some(value.buffer.clone())))
+            }
+        }
     }
 
-    fn slot(&self, slot: usize) -> HostBytes {
-        self.arguments.slots()[slot].clone()
+    /// All bytes of a buffer. The copy of a slot checks how many it needs when it runs: until then,
+    /// an earlier copy may have taken the slot's bytes.
+    fn whole(&self, buffer: usize) -> Result<Bytes> {
+        match self.memory {
+            Memory::Plan(plan, arguments) => Ok((arguments.span(plan, buffer, self.device)?, None)),
+            Memory::Tensors(tensors, _) => {
+                let size = tensors.get(buffer).map_or(0, Value::size_bytes);
+                self.part((buffer, 0), size)
+            }
+        }
+    }
+
+    fn slot(&self, slot: usize) -> Result<HostBytes> {
+        self.slots().get(slot).cloned().ok_or_else(|| missing("slot", slot))
+    }
+
+    fn slots(&self) -> &[HostBytes] {
+        match self.memory {
+            Memory::Plan(_, arguments) => arguments.slots(),
+            Memory::Tensors(_, slots) => slots,
+        }
     }
 
     fn moving(&self, part: &MovingPart) -> Result<MovingHandle> {
         let MovingPart { buffer, start, step } = *part;
-        Ok(MovingHandle { buffer: self.at(buffer)?, start, step })
+        let (plan, arguments) = self.plan(buffer)?;
+        Ok(MovingHandle { buffer: arguments.span(plan, buffer, self.device)?, start, step })
     }
 
     fn step(&self, step: &Step, iteration: Option<&Iteration>, blocks: &mut Blocks) -> Result<()> {
@@ -526,48 +656,48 @@ impl Lowering<'_> {
             Step::Repeat { times, body } => {
                 let iteration = Iteration::default();
                 let body = self.steps(body, Some(&iteration))?;
-                let arguments = self.arguments.clone();
-                ControlBlock::Repeat { times: *times, iteration, body, arguments }
+                ControlBlock::Repeat { times: *times, iteration, body, arguments: self.arguments() }
             }
             Step::Launch(program) => self.launch(*program)?,
-            Step::CopyToDevice { source, buffer } => ControlBlock::CopyToDevice {
-                source: source.clone(),
-                target: self.at(*buffer)?,
-                buffer: None,
-            },
-            Step::CopyFromSlot { slot, buffer } => {
-                let (source, target) = (self.slot(*slot), self.at(*buffer)?);
-                ControlBlock::CopyFromSlot { source, target, buffer: None }
+            Step::CopyToDevice { source, buffer } => {
+                let (target, buffer) = self.part((*buffer, 0), source.len())?;
+                ControlBlock::CopyToDevice { source: source.clone(), target, buffer }
             }
-            Step::CopyFromDevice { buffer, slot } => ControlBlock::CopyFromDevice {
-                source: self.at(*buffer)?,
-                target: self.slot(*slot),
-                buffer: None,
-            },
-            Step::CopyArguments { buffers, target } => ControlBlock::CopyToDevice {
-                source: self.handles(buffers),
-                target: self.at(*target)?,
-                buffer: None,
-            },
+            Step::CopyFromSlot { slot, buffer } => {
+                let source = self.slot(*slot)?;
+                let (target, buffer) = self.whole(*buffer)?;
+                ControlBlock::CopyFromSlot { source, target, buffer }
+            }
+            Step::CopyFromDevice { buffer, slot } => {
+                let target = self.slot(*slot)?;
+                let (source, buffer) = self.whole(*buffer)?;
+                ControlBlock::CopyFromDevice { source, target, buffer }
+            }
+            Step::CopyArguments { buffers, target } => {
+                let (_, arguments) = self.plan(*target)?;
+                let source = handles(arguments, buffers);
+                let (target, buffer) = self.part((*target, 0), source.len())?;
+                ControlBlock::CopyToDevice { source, target, buffer }
+            }
             Step::CopyOnDevice { source, target, run, repeats } => {
                 let runs = Runs { run: *run, repeats: repeats.clone() };
                 let (read, written) = runs.spans();
-                let (source, target) = (self.part(*source, read)?, self.part(*target, written)?);
+                let (source, from) = self.part(*source, read)?;
+                let (target, to) = self.part(*target, written)?;
                 let copy = StridedCopy { source, target, runs };
-                ControlBlock::CopyOnDevice { copy, buffers: SmallVec::new() }
+                ControlBlock::CopyOnDevice { copy, buffers: from.into_iter().chain(to).collect() }
             }
             Step::Host(step) => {
-                let slots = self.arguments.slots().into();
-                ControlBlock::Host { step: step.clone(), slots }
+                ControlBlock::Host { step: step.clone(), slots: self.slots().into() }
             }
             Step::Loop { condition, slot, body } => ControlBlock::Loop {
                 condition: self.steps(condition, iteration)?,
-                slot: self.slot(*slot),
+                slot: self.slot(*slot)?,
                 body: self.steps(body, iteration)?,
-                arguments: self.arguments.clone(),
+                arguments: self.arguments(),
             },
             Step::Branch { slot, branches } => ControlBlock::Branch {
-                slot: self.slot(*slot),
+                slot: self.slot(*slot)?,
                 branches: branches
                     .iter()
                     .map(|steps| self.steps(steps, iteration))
@@ -576,12 +706,16 @@ impl Lowering<'_> {
         });
         Ok(())
     }
+}
 
-    /// The bytes of handles that a correction program reads.
-    fn handles(&self, buffers: &[usize]) -> Box<[u8]> {
-        let words = buffers.iter().flat_map(|&buffer| self.arguments.handles[buffer].words());
-        words.flat_map(u64::to_le_bytes).collect()
-    }
+/// The bytes of handles that a correction program reads.
+fn handles(arguments: &ArgumentBlock, buffers: &[usize]) -> Box<[u8]> {
+    let words = buffers.iter().flat_map(|&buffer| arguments.handles[buffer].words());
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
+fn missing(what: &str, number: usize) -> Error {
+    Error::Compile(format!("an operation names {what} {number}, which it was not launched with"))
 }
 
 #[cfg(test)]

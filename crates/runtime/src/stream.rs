@@ -1,14 +1,15 @@
 //! Streams: ordered submission of operations on tensors. A stream owns one device queue and lowers
 //! each operation of a plan to primitives of that queue.
 
-use crate::primitive::ControlBlock;
-use crate::queue::Submission;
-use crate::step::Lowering;
+use crate::primitive::Lane;
+use crate::queue::{Submission, host_bytes};
+use crate::step::{Blocks, Lowering};
 use crate::{
-    ArgumentBlock, Completion, DeviceQueue, Error, LoadedPlan, Operation, Result, Scheduler, Step,
-    Value,
+    ArgumentBlock, Completion, Device, DeviceQueue, Error, HostStep, LoadedPlan, Operands,
+    Operation, Result, Scheduler, Step, Value,
 };
 use smallvec::SmallVec;
+use std::slice;
 use std::sync::{Arc, PoisonError};
 
 /// An ordered, asynchronous sequence of operations on one device.
@@ -32,29 +33,34 @@ impl Stream {
         &self.queue
     }
 
-    /// Submits one operation of a loaded plan without waiting.
+    /// A new stream of the same device, with priority 0, whose owner reports its failures.
+    pub(crate) fn helper(&self) -> Stream {
+        Stream { queue: self.queue.helper() }
+    }
+
+    /// Submits one operation without waiting.
     ///
     /// Errors: [`Error::OtherPlan`] for arguments that were bound for another plan;
-    /// [`Error::Compile`] for an operation that does not fit the plan.
-    pub fn launch(
-        &self,
-        plan: &LoadedPlan,
-        operation: &Operation,
-        arguments: &Arc<ArgumentBlock>,
-    ) -> Result<Arc<Completion>> {
-        let own = plan.operations.iter().any(|own| std::ptr::eq(own, operation));
-        let mut defects = Vec::new();
-        if !own {
+    /// [`Error::Compile`] for an operation that does not fit the plan; [`Error::InvalidHandle`] for
+    /// tensors of other devices, or with fewer bytes than a step accesses.
+    pub fn launch(&self, operation: &Operation, operands: Operands<'_>) -> Result<Arc<Completion>> {
+        if let Operands::Plan(plan, _) = operands
+            && !plan.operations.iter().any(|own| std::ptr::eq(own, operation))
+        {
+            let mut defects = Vec::new();
             operation.defects(plan, &mut defects);
+            if !defects.is_empty() {
+                return Err(Error::Compile(defects.join("; ")));
+            }
         }
-        if !defects.is_empty() {
-            return Err(Error::Compile(defects.join("; ")));
-        }
-        let completion = Completion::pending();
-        let mut blocks = SmallVec::new();
-        self.lowering(plan, arguments)?.operation(operation, &mut blocks)?;
-        self.queue.submit(Submission::new(blocks, completion.clone()));
-        Ok(completion)
+        let mut batch = self.batch();
+        Lowering::new(batch.device, operands)?.operation(operation, &mut batch.blocks)?;
+        Ok(batch.submit(self, []))
+    }
+
+    /// An empty batch of operations of this stream's device.
+    pub(crate) fn batch(&self) -> Batch<'_> {
+        Batch { device: self.queue.device().as_ref(), blocks: Blocks::new(), awaited: false }
     }
 
     /// Submits every operation of a loaded plan as one unit: the first failure cancels the rest.
@@ -71,27 +77,13 @@ impl Stream {
         completion: Arc<Completion>,
         wait: bool,
     ) -> Result<()> {
-        let lowering = self.lowering(plan, arguments)?;
-        let mut blocks = SmallVec::new();
-        for operation in &plan.operations {
-            lowering.operation(operation, &mut blocks)?;
+        let mut batch = self.batch();
+        batch.plan(plan, arguments)?;
+        let work = Submission { after, ..Submission::new(batch.blocks, completion) };
+        match wait {
+            true => self.queue.submit_and_wait(work),
+            false => Ok(self.queue.submit(work)),
         }
-        let work = Submission { after, ..Submission::new(blocks, completion) };
-        if wait {
-            self.queue.submit_and_wait(work)
-        } else {
-            self.queue.submit(work);
-            Ok(())
-        }
-    }
-
-    fn lowering<'a>(
-        &'a self,
-        plan: &'a LoadedPlan,
-        arguments: &'a Arc<ArgumentBlock>,
-    ) -> Result<Lowering<'a>> {
-        arguments.check_plan(plan)?;
-        Ok(Lowering { plan, device: self.queue.device().as_ref(), arguments })
     }
 
     /// Runs every operation of a loaded plan on this thread, if the queue is empty and the plan
@@ -134,15 +126,32 @@ impl Stream {
     ///
     /// Errors: [`Error::InvalidHandle`] if the value has fewer bytes; [`Error::HostMemory`].
     pub fn download(&self, value: &Value, size: usize) -> Result<Box<[u8]>> {
-        let (target, block) = self.queue.download(value, size)?;
-        self.copy(block)?;
+        let target = host_bytes(size)?;
+        let operands = Operands::Tensors(slice::from_ref(value), slice::from_ref(&target));
+        self.run_once(Operation::copy_from_device(), operands)?;
         let mut bytes = target.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(std::mem::take(&mut *bytes))
     }
 
-    fn copy(&self, block: ControlBlock) -> Result<()> {
-        let blocks = SmallVec::from_iter([block]);
-        self.queue.submit_and_wait(Submission::new(blocks, Completion::pending()))
+    /// Runs one operation, and waits for it.
+    pub(crate) fn run_once(&self, operation: Operation, operands: Operands<'_>) -> Result<()> {
+        let mut batch = self.batch();
+        batch.add(operation, operands)?;
+        self.queue.submit_and_wait(Submission::new(batch.blocks, Completion::pending()))
+    }
+
+    /// Copies the caller's bytes to an offset of a value on this thread, if the queue is empty; else
+    /// returns `None`.
+    ///
+    /// Errors: [`Error::InvalidHandle`] if the value has fewer bytes; the failure of the copy.
+    pub(crate) fn copy_idle(&self, bytes: &[u8], target: &Value, at: usize) -> Option<Result<()>> {
+        self.queue.run_idle(|lane| copy_now(lane, bytes, target, at))
+    }
+
+    /// As [`Stream::copy_idle`], on a thread that runs work of the device: the copy is part of that
+    /// work.
+    pub(crate) fn copy_inside(&self, bytes: &[u8], target: &Value, at: usize) -> Result<()> {
+        copy_now(&self.queue.lane(), bytes, target, at)
     }
 
     /// Blocks until everything submitted so far is done.
@@ -150,5 +159,78 @@ impl Stream {
     /// Errors: the first failure since the last call.
     pub fn synchronize(&self) -> Result<()> {
         self.queue.synchronize()
+    }
+}
+
+fn copy_now(lane: &Lane<'_>, bytes: &[u8], target: &Value, at: usize) -> Result<()> {
+    let offset = target.offset.saturating_add(at);
+    let target = target.buffer.span(offset, bytes.len(), lane.device.as_ref())?;
+    lane.copy_to_device(bytes, target.place())?.wait()
+}
+
+/// Operations that are submitted as one unit: the first failure cancels the rest.
+pub(crate) struct Batch<'a> {
+    device: &'a dyn Device,
+    blocks: Blocks,
+    awaited: bool,
+}
+
+impl Batch<'_> {
+    /// Appends an operation.
+    ///
+    /// Errors: as [`Stream::launch`].
+    pub fn add(&mut self, operation: Operation, operands: Operands<'_>) -> Result<()> {
+        Lowering::new(self.device, operands)?.operation_once(operation, &mut self.blocks)
+    }
+
+    /// Appends every operation of a plan.
+    ///
+    /// Errors: [`Error::OtherPlan`] for arguments that were bound for another plan.
+    pub fn plan(&mut self, plan: &LoadedPlan, arguments: &Arc<ArgumentBlock>) -> Result<()> {
+        let lowering = Lowering::new(self.device, Operands::Plan(plan, arguments))?;
+        plan.operations.iter().try_for_each(|o| lowering.operation(o, &mut self.blocks))
+    }
+
+    /// Appends a function of the host.
+    pub fn host(
+        &mut self,
+        name: &str,
+        run: impl Fn() -> Result<()> + Send + Sync + 'static,
+    ) -> Result<()> {
+        let step = Step::Host(HostStep::new(name, move |_| run()));
+        self.add(Operation::steps(name, [step]), Operands::Tensors(&[], &[]))
+    }
+
+    /// Runs the batch even after a failure of its stream, because somebody waits for its outcome.
+    pub fn awaited(self) -> Self {
+        Batch { awaited: true, ..self }
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Submits the batch to a stream. It starts when everything in `after` is done.
+    pub fn submit(
+        self,
+        stream: &Stream,
+        after: impl IntoIterator<Item = Arc<Completion>>,
+    ) -> Arc<Completion> {
+        let completion = Completion::pending();
+        self.submit_as(stream, after, completion.clone());
+        completion
+    }
+
+    /// As [`Batch::submit`], with a completion of the caller.
+    pub fn submit_as(
+        self,
+        stream: &Stream,
+        after: impl IntoIterator<Item = Arc<Completion>>,
+        completion: Arc<Completion>,
+    ) {
+        let (after, awaited) = (after.into_iter().collect(), self.awaited);
+        let work = Submission { after, awaited, ..Submission::new(self.blocks, completion) };
+        stream.queue.submit(work);
     }
 }

@@ -149,6 +149,7 @@ struct Enqueue {
 enum Job {
     CopyIn(Box<[u8]>, u64),
     CopyOut(u64, HostBytes),
+    CopyWithin(u64, u64, usize),
     Launch(DetachedLaunch),
 }
 
@@ -166,6 +167,21 @@ impl QueueDevice {
         queues.get(&queue).map_or(vec![], |queue| queue.iter().map(|e| e.at.number).collect())
     }
 
+    /// The number and kind of the next primitive in a queue.
+    pub fn next(&self, queue: usize) -> Option<(u64, &'static str)> {
+        let queues = self.queues.lock().unwrap();
+        let next = queues.get(&queue)?.front()?;
+        Some((
+            next.at.number,
+            match next.job {
+                Job::CopyIn(..) => "copy_to_device",
+                Job::CopyOut(..) => "copy_from_device",
+                Job::CopyWithin(..) => "copy_on_device",
+                Job::Launch(_) => "launch",
+            },
+        ))
+    }
+
     /// The numbers of the programs that ran, in order.
     pub fn log(&self) -> Vec<u32> {
         self.memory.log.lock().unwrap().clone()
@@ -180,6 +196,12 @@ impl QueueDevice {
             Job::CopyIn(bytes, address) => self.memory.write(address, &bytes),
             Job::CopyOut(address, target) => {
                 fill(&target, |bytes| self.memory.read(address, bytes))
+            }
+            Job::CopyWithin(source, target, size) => {
+                let mut bytes = vec![0; size];
+                self.memory
+                    .read(source, &mut bytes)
+                    .and_then(|()| self.memory.write(target, &bytes))
             }
             Job::Launch(launch) => self.memory.launch(at, launch.launch()),
         });
@@ -226,7 +248,12 @@ impl Device for QueueDevice {
                 let size = target.lock().unwrap().len();
                 Job::CopyOut(source.address(size, &*self.memory)?, target.clone())
             }
-            Primitive::CopyOnDevice { .. } => unreachable!("no test copies within the device"),
+            Primitive::CopyOnDevice { source, target, runs } => {
+                assert!(runs.repeats.is_empty(), "tests copy single runs");
+                let [source, target] =
+                    [source, target].map(|place| place.address(runs.run, &*self.memory));
+                Job::CopyWithin(source?, target?, runs.run)
+            }
             Primitive::Launch(launch) => {
                 Job::Launch(launch.detach().expect("queues share arguments"))
             }

@@ -5,14 +5,14 @@
 //! dropped immediately. A transfer to the host scatters each tile in the queue when the tile has
 //! arrived.
 
-use crate::primitive::{ControlBlock, Runs, StridedCopy};
-use crate::queue::{Submission, host_bytes};
+use crate::queue::host_bytes;
+use crate::stream::Batch;
 use crate::{
-    Completion, DeviceQueue, Error, HostBytes, HostStep, PlanExecutor, Result, Strided, Value,
+    Completion, Error, HostBytes, Operands, Operation, PlanExecutor, Result, Stream, Strided, Value,
 };
 use girih_dist::{MeshLayout, Pe};
 use girih_ir::TensorSpec;
-use smallvec::SmallVec;
+use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,10 +31,10 @@ pub struct TransferHandle {
     completion: Arc<Completion>,
 }
 
-/// Copies tensors between the host and a device on a queue of its own, and measures the transfers.
+/// Copies tensors between the host and a device on a stream of its own, and measures the transfers.
 pub struct TransferManager {
     executor: Arc<PlanExecutor>,
-    queue: DeviceQueue,
+    stream: Stream,
     totals: Arc<Totals>,
 }
 
@@ -100,8 +100,8 @@ impl TransferHandle {
 impl TransferManager {
     /// A manager for the device of an executor.
     pub fn new(executor: &Arc<PlanExecutor>) -> TransferManager {
-        let queue = executor.stream().queue().helper();
-        TransferManager { executor: executor.clone(), queue, totals: Arc::default() }
+        let stream = executor.stream().helper();
+        TransferManager { executor: executor.clone(), stream, totals: Arc::default() }
     }
 
     /// Allocates memory for a tensor with that layout; its contents are uninitialised.
@@ -139,7 +139,7 @@ impl TransferManager {
     ) -> Result<TransferHandle> {
         self.check_view(view, &target.spec)?;
         view.check(source.len())?;
-        let (mut blocks, mut bytes) = (SmallVec::new(), 0);
+        let (mut batch, mut bytes) = (self.stream.batch(), 0);
         for (number, pe) in target.layout.pes().enumerate() {
             let (value, tile) = &target.tiles[number];
             let size = tile.size_bytes();
@@ -152,12 +152,11 @@ impl TransferManager {
             }
             let gathered =
                 std::mem::take(&mut *gathered.lock().unwrap_or_else(PoisonError::into_inner));
-            let target = value.span(size, self.executor.device().as_ref())?;
-            let buffer = Some(value.buffer.clone());
-            blocks.push(ControlBlock::CopyToDevice { source: gathered, target, buffer });
+            let operands = Operands::Tensors(slice::from_ref(value), &[]);
+            batch.add(Operation::copy_to_device(gathered), operands)?;
             bytes += size;
         }
-        Ok(self.submit(blocks, bytes))
+        Ok(self.submit(batch, bytes))
     }
 
     /// Gathers the tiles of a tensor into a row-major array.
@@ -180,7 +179,7 @@ impl TransferManager {
         source: &TiledTensor,
     ) -> Result<(HostBytes, TransferHandle)> {
         let whole = host_bytes(source.spec.size_bytes())?;
-        let (mut blocks, mut bytes) = (SmallVec::new(), 0);
+        let (mut batch, mut bytes) = (self.stream.batch(), 0);
         let view = Strided::dense(&source.spec);
         for (number, pe) in source.layout.pes().enumerate() {
             if !source.layout.is_first_copy(pe, &source.spec.shape)? {
@@ -189,19 +188,17 @@ impl TransferManager {
             let (value, tile) = &source.tiles[number];
             let slot = host_bytes(tile.size_bytes())?;
             let parts = source.parts(number, pe, &view)?;
-            let from = value.span(tile.size_bytes(), self.executor.device().as_ref())?;
-            let buffer = Some(value.buffer.clone());
-            let (read, array) = (slot.clone(), whole.clone());
-            let scatter = HostStep::new("scatter a tile", move |_| {
-                let tile = read.lock().unwrap_or_else(PoisonError::into_inner);
+            let operands = Operands::Tensors(slice::from_ref(value), slice::from_ref(&slot));
+            batch.add(Operation::copy_from_device(), operands)?;
+            let array = whole.clone();
+            batch.host("scatter a tile", move || {
+                let tile = slot.lock().unwrap_or_else(PoisonError::into_inner);
                 let mut array = array.lock().unwrap_or_else(PoisonError::into_inner);
                 parts.iter().try_for_each(|(to, from)| from.copy_on_host(&tile, to, &mut array))
-            });
-            blocks.push(ControlBlock::CopyFromDevice { source: from, target: slot, buffer });
-            blocks.push(ControlBlock::Host { step: scatter, slots: Arc::new([]) });
+            })?;
             bytes += tile.size_bytes();
         }
-        Ok((whole, self.submit(blocks, bytes)))
+        Ok((whole, self.submit(batch, bytes)))
     }
 
     /// Starts to copy the elements of one array in device memory to another one of the same shape.
@@ -220,18 +217,13 @@ impl TransferManager {
         }
         let copies = source.1.copies(target.1)?;
         let bytes = source.1.numel() * source.1.item();
-        let buffers = [&source.0.buffer, &target.0.buffer].map(Clone::clone);
-        let block = |(from, to, runs): (usize, usize, Runs)| {
-            let (read, written) = runs.spans();
-            let part = |value: &Value, at: usize, size: usize| {
-                value.buffer.span(value.offset.saturating_add(at), size, device)
-            };
-            let (source, target) = (part(source.0, from, read)?, part(target.0, to, written)?);
-            let copy = StridedCopy { source, target, runs };
-            Ok(ControlBlock::CopyOnDevice { copy, buffers: buffers.clone().into() })
-        };
-        let blocks = copies.into_iter().map(block).collect::<Result<_>>()?;
-        Ok(self.submit(blocks, bytes))
+        let operands = [source.0.clone(), target.0.clone()];
+        let mut batch = self.stream.batch();
+        for (from, to, runs) in copies {
+            let copy = Operation::copy_on_device(from, to, runs);
+            batch.add(copy, Operands::Tensors(&operands, &[]))?;
+        }
+        Ok(self.submit(batch, bytes))
     }
 
     /// The total number of bytes of all successful transfers.
@@ -271,7 +263,7 @@ impl TransferManager {
         }
     }
 
-    fn submit(&self, blocks: SmallVec<[ControlBlock; 4]>, bytes: usize) -> TransferHandle {
+    fn submit(&self, batch: Batch<'_>, bytes: usize) -> TransferHandle {
         let (completion, totals) = (Completion::pending(), self.totals.clone());
         let start = Instant::now();
         completion.then(move |outcome| {
@@ -281,11 +273,9 @@ impl TransferManager {
                 totals.nanoseconds.fetch_add(time, Relaxed);
             }
         });
-        let done = completion.clone();
-        // Awaited: the owner of the handle receives a failure, and later transfers run after it.
-        let work = Submission { awaited: true, ..Submission::new(blocks, completion) };
-        self.queue.submit(work);
-        TransferHandle { id: TRANSFERS.fetch_add(1, Relaxed), completion: done }
+        // The owner of the handle receives a failure, and later transfers run after it.
+        batch.awaited().submit_as(&self.stream, [], completion.clone());
+        TransferHandle { id: TRANSFERS.fetch_add(1, Relaxed), completion }
     }
 }
 

@@ -3,16 +3,16 @@
 //! The target memory of an upload is new, so no queued work uses it. The copy needs a queue, so
 //! that it respects the device's concurrency and appears in traces, but it need not wait for the
 //! stream's work. If the stream is idle, the copy runs on the stream, on this thread, from the
-//! caller's memory. Else it runs on the executor's queue for copies.
+//! caller's memory. Else it is an operation of the executor's stream for copies.
 
-use crate::primitive::{ControlBlock, Lane};
-use crate::queue::{Submission, host_bytes};
+use crate::queue::host_bytes;
 use crate::scheduler::runs_submission;
 use crate::{
-    Completion, Device, DeviceQueue, Error, HostBytes, HostMemoryPool, PlanExecutor, Result,
+    Completion, Error, HostBytes, HostMemoryPool, Operands, Operation, PlanExecutor, Result,
     Stream, Value,
 };
 use smallvec::SmallVec;
+use std::slice;
 use std::sync::Arc;
 
 impl PlanExecutor {
@@ -26,7 +26,7 @@ impl PlanExecutor {
     /// Errors: [`Error::OutOfMemory`]; [`Error::HostMemory`]; the failure of the copy.
     pub fn upload_on(&self, stream: &Stream, bytes: &[u8]) -> Result<Value> {
         let value = Value::new(self.device.allocator().allocate(bytes.len())?);
-        self.copy_in(stream.queue(), bytes, (&value, 0))?;
+        self.copy_in(stream, bytes, (&value, 0))?;
         Ok(value)
     }
 
@@ -55,7 +55,7 @@ impl PlanExecutor {
         for at in (0..size).step_by(PlanExecutor::STAGING_BYTES) {
             let part = &mut part[..PlanExecutor::STAGING_BYTES.min(size - at)];
             read(at, part);
-            self.copy_in(stream.queue(), part, (&value, at))?;
+            self.copy_in(stream, part, (&value, at))?;
         }
         Ok(value)
     }
@@ -89,19 +89,22 @@ impl PlanExecutor {
                 true => slots[number % DEPTH].clone(),
                 false => host_bytes(part)?,
             };
-            let part_of = |value: &Value, device: &Arc<dyn Device>| {
-                let span = value.buffer.span(value.offset.saturating_add(at), part, &**device);
-                Ok::<_, Error>((span?, Some(value.buffer.clone())))
+            let part_of = |value: &Value| {
+                let offset = value.offset.saturating_add(at);
+                Value { buffer: value.buffer.clone(), offset }
             };
-            let (source, buffer) = part_of(value, from.queue().device())?;
-            let block = ControlBlock::CopyFromDevice { source, target: slot.clone(), buffer };
+            let operands = (part_of(value), part_of(&made), [slot]);
+            let mut read = from.batch().awaited();
+            let source = slice::from_ref(&operands.0);
+            read.add(Operation::copy_from_device(), Operands::Tensors(source, &operands.2))?;
             let before = number.checked_sub(DEPTH).map(|earlier| written[earlier].clone());
-            let read = enqueue(from.queue(), block, before);
-            let (target, buffer) = part_of(&made, self.device())?;
-            let block = ControlBlock::CopyFromSlot { source: slot, target, buffer };
+            let read = read.submit(from, before);
+            let mut write = self.copies().batch().awaited();
+            let target = slice::from_ref(&operands.1);
+            write.add(Operation::copy_from_slot(), Operands::Tensors(target, &operands.2))?;
             // Depend on the previous part, so that any failure reaches the last completion.
             let after = written.last().cloned().into_iter().chain([read]);
-            written.push(enqueue(self.copies(), block, after));
+            written.push(write.submit(self.copies(), after));
         }
         let done = written.pop().unwrap_or_else(|| {
             let nothing = Completion::pending();
@@ -111,9 +114,9 @@ impl PlanExecutor {
         Ok((made, done))
     }
 
-    /// The queue for copies that should not wait for the work of streams.
-    fn copies(&self) -> &DeviceQueue {
-        self.copies.get_or_init(|| self.stream().queue().helper())
+    /// The stream for copies that should not wait for the work of other streams.
+    fn copies(&self) -> &Stream {
+        self.copies.get_or_init(|| self.stream().helper())
     }
 
     /// The pool of staging buffers.
@@ -131,21 +134,14 @@ impl PlanExecutor {
     }
 
     /// Copies bytes to an offset of a new block.
-    fn copy_in(
-        &self,
-        queue: &DeviceQueue,
-        bytes: &[u8],
-        (value, at): (&Value, usize),
-    ) -> Result<()> {
-        let target = value.buffer.span(value.offset + at, bytes.len(), &**self.device())?;
-        let copy = |lane: &Lane<'_>| lane.copy_to_device(bytes, target.place())?.wait();
+    fn copy_in(&self, stream: &Stream, bytes: &[u8], (value, at): (&Value, usize)) -> Result<()> {
         if runs_submission() {
             // A host function that the device waits for makes this copy, so the copy is part of
             // that function's work.
-            return copy(&queue.lane());
+            return stream.copy_inside(bytes, value, at);
         }
-        let idle = |queue: &DeviceQueue| queue.run_idle(copy);
-        if let Some(outcome) = idle(queue).or_else(|| idle(self.copies())) {
+        let idle = |stream: &Stream| stream.copy_idle(bytes, value, at);
+        if let Some(outcome) = idle(stream).or_else(|| idle(self.copies())) {
             return outcome;
         }
         // The device is busy: enqueue a copy of the bytes.
@@ -153,30 +149,19 @@ impl PlanExecutor {
         let requested = bytes.len();
         source.try_reserve_exact(requested).map_err(|_| Error::HostMemory { requested })?;
         source.extend_from_slice(bytes);
-        let (source, buffer) = (source.into_boxed_slice(), Some(value.buffer.clone()));
-        let blocks = SmallVec::from_iter([ControlBlock::CopyToDevice { source, target, buffer }]);
-        self.copies().submit_and_wait(Submission::new(blocks, Completion::pending()))
+        let offset = value.offset.saturating_add(at);
+        let target = Value { buffer: value.buffer.clone(), offset };
+        let operands = Operands::Tensors(slice::from_ref(&target), &[]);
+        self.copies().run_once(Operation::copy_to_device(source.into()), operands)
     }
-}
-
-/// Enqueues one block after other work; the block runs even after a failure of its queue.
-fn enqueue(
-    queue: &DeviceQueue,
-    block: ControlBlock,
-    after: impl IntoIterator<Item = Arc<Completion>>,
-) -> Arc<Completion> {
-    let (blocks, completion) = (SmallVec::from_iter([block]), Completion::pending());
-    let (after, done) = (after.into_iter().collect(), completion.clone());
-    queue.submit(Submission { after, awaited: true, ..Submission::new(blocks, completion) });
-    done
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::HostStep;
     use crate::testing::{MockDevice, NoBackend};
     use crate::trace::{Recording, SpanKind};
+    use crate::{HostStep, Step};
     use std::sync::mpsc::{self, RecvTimeoutError::Timeout, Sender};
     use std::time::Duration;
 
@@ -190,10 +175,8 @@ mod tests {
             work();
             Ok(())
         });
-        let completion = Completion::pending();
-        let blocks = SmallVec::from_iter([ControlBlock::Host { step, slots: Arc::new([]) }]);
-        stream.queue().submit(Submission::new(blocks, completion.clone()));
-        completion
+        let operation = Operation::steps("work", [Step::Host(step)]);
+        stream.launch(&operation, Operands::Tensors(&[], &[])).unwrap()
     }
 
     /// Keeps a stream busy until the sender is dropped; returns once the stream is busy.

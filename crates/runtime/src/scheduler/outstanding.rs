@@ -15,7 +15,9 @@ impl Shared {
         work: Submission,
     ) -> Option<Submission> {
         let mut state = self.lock();
-        let full = state.holds > 0 || state.running >= self.concurrency;
+        // A caller that waits for its own work runs it under a hold, too.
+        let held = state.holds > 0 && !work.awaited;
+        let full = held || state.running >= self.concurrency;
         let queue = state.queue(index);
         if full || queue.is_running() || !queue.pending.is_empty() || !work.is_ready() {
             return Some(work);
@@ -36,9 +38,12 @@ impl Shared {
         }
         let mut state = self.lock();
         state.running = state.running.saturating_sub(1);
+        // Not the submission's own completion, which a caller that stops waiting finishes early.
+        let ended = Completion::pending();
+        work.progress.ended = Some(ended.clone());
         let queue = state.queue(index);
         queue.busy = false;
-        queue.outstanding.push_back(work.completion.clone());
+        queue.outstanding.push_back(ended);
         drop(state);
         self.changed.notify_all();
         self.clone().end_when_done(index, work);

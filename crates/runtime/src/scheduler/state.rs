@@ -42,7 +42,8 @@ pub struct Queue {
     /// Whether a submission of this queue is running, other than that of a caller inside the gate, or
     /// has to continue when the device has done its earlier work.
     pub busy: bool,
-    /// The submissions whose work is enqueued on the device and not done, in order.
+    /// For each submission whose work is enqueued on the device and not done, in order, a completion
+    /// that is finished when the submission has ended.
     pub outstanding: VecDeque<Arc<Completion>>,
     /// The first failure since the last synchronise, with its submission.
     pub error: Option<(Error, Arc<Completion>)>,

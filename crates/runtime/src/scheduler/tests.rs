@@ -21,7 +21,7 @@ fn enqueues_return_at_once_and_run_in_order() {
     let value = Value { buffer: buffer.clone(), offset: 0 };
     let start = Instant::now();
     for i in 0..5u32 {
-        queue.launch(Arc::new(i), Arc::new(ArgumentBlock::default()));
+        queue.launch_program(Arc::new(i), Arc::new(ArgumentBlock::default()));
     }
     queue.copy_to_device([1, 2, 3, 4].into(), &buffer).unwrap();
     let (bytes, copied) = queue.copy_from_device(&value, 4).unwrap();
@@ -41,7 +41,7 @@ fn a_scheduler_that_is_gone_is_not_asked_for_memory() {
     for i in 0..5u32 {
         let queue = DeviceQueue::new(&Scheduler::new(device.clone()));
         assert_eq!(device.allocator().num_collectors(), before + 1);
-        queue.launch(Arc::new(i), Arc::new(ArgumentBlock::default()));
+        queue.launch_program(Arc::new(i), Arc::new(ArgumentBlock::default()));
         queue.synchronize().unwrap();
         drop(queue);
         // A worker thread may be about to end.
@@ -58,8 +58,8 @@ fn a_failure_is_reported_by_the_next_synchronise_of_its_queue_only() {
     let device = MockDevice::new(Duration::ZERO);
     let scheduler = Scheduler::new(device);
     let (bad, good) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
-    bad.launch(Arc::new(MockDevice::FAILS), Arc::new(ArgumentBlock::default()));
-    good.launch(Arc::new(1u32), Arc::new(ArgumentBlock::default()));
+    bad.launch_program(Arc::new(MockDevice::FAILS), Arc::new(ArgumentBlock::default()));
+    good.launch_program(Arc::new(1u32), Arc::new(ArgumentBlock::default()));
     assert_eq!(good.synchronize(), Ok(()));
     assert!(matches!(bad.synchronize(), Err(Error::Launch { .. })));
     assert_eq!(bad.synchronize(), Ok(()), "an error is told once");
@@ -72,11 +72,11 @@ fn an_event_orders_two_queues_whichever_is_drained_first() {
     let (first, second) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
     let event = Event::new();
     let arguments = || Arc::new(ArgumentBlock::default());
-    first.launch(Arc::new(1u32), arguments());
-    first.launch(Arc::new(2u32), arguments());
+    first.launch_program(Arc::new(1u32), arguments());
+    first.launch_program(Arc::new(2u32), arguments());
     first.record(&event);
     second.wait(&event);
-    second.launch(Arc::new(3u32), arguments());
+    second.launch_program(Arc::new(3u32), arguments());
     second.synchronize().unwrap();
     assert_eq!(*device.log.lock().unwrap(), [1, 2, 3]);
     second.wait(&Event::new());
@@ -92,11 +92,11 @@ fn each_record_of_an_event_is_reached_on_its_own() {
     let arguments = || Arc::new(ArgumentBlock::default());
     first.record(&event);
     second.wait(&event);
-    second.launch(Arc::new(1u32), arguments());
+    second.launch_program(Arc::new(1u32), arguments());
     // The event is recorded again after more work: a thread that waits for the first record does
     // not wait for the second one, and reaching the first record does not mark the second one as
     // reached.
-    first.launch(Arc::new(2u32), arguments());
+    first.launch_program(Arc::new(2u32), arguments());
     first.record(&event);
     event.synchronize().unwrap();
     assert!(device.log.lock().unwrap().contains(&2));
@@ -108,10 +108,10 @@ fn each_record_of_an_event_is_reached_on_its_own() {
 fn a_device_that_panics_fails_the_launch_and_leaves_the_queue_usable() {
     let device = MockDevice::new(Duration::ZERO);
     let queue = DeviceQueue::new(&Scheduler::new(device.clone()));
-    queue.launch(Arc::new(MockDevice::PANICS), Arc::new(ArgumentBlock::default()));
+    queue.launch_program(Arc::new(MockDevice::PANICS), Arc::new(ArgumentBlock::default()));
     let error = queue.synchronize().unwrap_err();
     assert!(error.to_string().contains("asked to panic"), "{error}");
-    queue.launch(Arc::new(4u32), Arc::new(ArgumentBlock::default()));
+    queue.launch_program(Arc::new(4u32), Arc::new(ArgumentBlock::default()));
     queue.synchronize().unwrap();
     assert_eq!(*device.log.lock().unwrap(), [4]);
 }
@@ -164,7 +164,7 @@ fn a_dropped_queue_drains_and_its_number_is_reused() {
     let scheduler = Scheduler::new(device.clone());
     let queue = DeviceQueue::new(&scheduler);
     let index = queue.index();
-    let completion = queue.launch(Arc::new(7u32), Arc::new(ArgumentBlock::default()));
+    let completion = queue.launch_program(Arc::new(7u32), Arc::new(ArgumentBlock::default()));
     drop(queue);
     completion.wait().unwrap();
     assert_eq!(*device.log.lock().unwrap(), [7]);
@@ -198,7 +198,7 @@ fn order(policy: Policy, priorities: &[i32], launches: u32) -> Vec<u32> {
     let hold = scheduler.hold();
     for (q, queue) in queues.iter().enumerate() {
         (0..launches).for_each(|place| {
-            queue.launch(Arc::new(q as u32 * 10 + place), arguments());
+            queue.launch_program(Arc::new(q as u32 * 10 + place), arguments());
         });
     }
     drop(hold);
@@ -215,10 +215,10 @@ fn by_default_two_busy_queues_take_turns_and_both_finish() {
     let queues = [DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler)];
     let hold = scheduler.hold();
     for place in 0..200u32 {
-        queues[0].launch(Arc::new(place), arguments());
+        queues[0].launch_program(Arc::new(place), arguments());
     }
     for place in 0..100u32 {
-        queues[1].launch(Arc::new(1000 + place), arguments());
+        queues[1].launch_program(Arc::new(1000 + place), arguments());
     }
     drop(hold);
     queues.iter().for_each(|queue| queue.synchronize().unwrap());
@@ -246,9 +246,9 @@ fn a_queue_of_low_priority_is_served_in_the_end() {
     let low = DeviceQueue::with_priority(&scheduler, 1);
     let high = DeviceQueue::with_priority(&scheduler, -1);
     let hold = scheduler.hold();
-    low.launch(Arc::new(7u32), arguments());
+    low.launch_program(Arc::new(7u32), arguments());
     let many = 2 * crate::policy::MAX_SKIPS;
-    (0..many).for_each(|_| drop(high.launch(Arc::new(1u32), arguments())));
+    (0..many).for_each(|_| drop(high.launch_program(Arc::new(1u32), arguments())));
     drop(hold);
     high.synchronize().unwrap();
     low.synchronize().unwrap();
@@ -265,9 +265,9 @@ fn a_queue_that_never_drains_does_not_starve_the_others() {
         let others = [0, 0].map(|priority| DeviceQueue::with_priority(&scheduler, priority));
         let hold = scheduler.hold();
         let many = 2 * crate::policy::MAX_DRAINED;
-        (0..many).for_each(|_| drop(busy.launch(Arc::new(1u32), arguments())));
+        (0..many).for_each(|_| drop(busy.launch_program(Arc::new(1u32), arguments())));
         for (queue, name) in others.iter().zip(7u32..) {
-            queue.launch(Arc::new(name), arguments());
+            queue.launch_program(Arc::new(name), arguments());
         }
         drop(hold);
         busy.synchronize().unwrap();
@@ -308,7 +308,7 @@ fn makespan(concurrency: usize) -> f64 {
     let (start, ends) = (Event::new(), [Event::new(), Event::new()]);
     first.record(&start);
     for (queue, end) in [&first, &second].into_iter().zip(&ends) {
-        queue.launch(Arc::new(1u32), arguments());
+        queue.launch_program(Arc::new(1u32), arguments());
         queue.record(end);
     }
     first.synchronize().unwrap();
@@ -348,25 +348,25 @@ fn work_behind_a_failure_is_skipped_until_the_failure_is_reported() {
     let device = MockDevice::new(Duration::ZERO);
     let scheduler = Scheduler::new(device.clone());
     let (bad, good) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
-    let failing = bad.launch(Arc::new(MockDevice::FAILS), arguments());
-    let behind = bad.launch(Arc::new(1u32), arguments());
+    let failing = bad.launch_program(Arc::new(MockDevice::FAILS), arguments());
+    let behind = bad.launch_program(Arc::new(1u32), arguments());
     let event = Event::new();
     bad.record(&event);
     good.wait(&event);
-    good.launch(Arc::new(2u32), arguments());
+    good.launch_program(Arc::new(2u32), arguments());
     good.synchronize().unwrap();
     let error = behind.wait().unwrap_err();
     assert!(matches!(&error, Error::Skipped(cause) if matches!(**cause, Error::Launch { .. })));
     assert!(error.to_string().contains("asked to"), "it names the failure: {error}");
     assert!(matches!(bad.synchronize(), Err(Error::Launch { .. })), "the first failure, once");
-    bad.launch(Arc::new(3u32), arguments());
+    bad.launch_program(Arc::new(3u32), arguments());
     assert_eq!(bad.synchronize(), Ok(()));
     assert_eq!(*device.log.lock().unwrap(), [MockDevice::FAILS, 2, 3]);
     // The thread that waits for the failed operation receives the failure.
     assert!(failing.wait().is_err());
-    let failing = bad.launch(Arc::new(MockDevice::FAILS), arguments());
+    let failing = bad.launch_program(Arc::new(MockDevice::FAILS), arguments());
     assert!(failing.wait().is_err());
-    bad.launch(Arc::new(4u32), arguments());
+    bad.launch_program(Arc::new(4u32), arguments());
     assert_eq!(bad.synchronize(), Ok(()));
     assert_eq!(device.log.lock().unwrap().last(), Some(&4));
 }
@@ -377,10 +377,10 @@ fn a_queue_waits_for_an_event_of_another_scheduler() {
     let (one, other) = (Scheduler::new(device.clone()), Scheduler::new(device.clone()));
     let (first, second) = (DeviceQueue::new(&one), DeviceQueue::new(&other));
     let event = Event::new();
-    first.launch(Arc::new(1u32), arguments());
+    first.launch_program(Arc::new(1u32), arguments());
     first.record(&event);
     second.wait(&event);
-    second.launch(Arc::new(2u32), arguments());
+    second.launch_program(Arc::new(2u32), arguments());
     second.synchronize().unwrap();
     assert_eq!(*device.log.lock().unwrap(), [1, 2]);
 }
@@ -394,7 +394,7 @@ fn events_tell_the_time_between_them() {
     assert!(error.to_string().contains("first event has not been recorded"), "{error}");
     assert!(start.query(), "nothing to wait for");
     queue.record(&start);
-    queue.launch(Arc::new(1u32), arguments());
+    queue.launch_program(Arc::new(1u32), arguments());
     queue.record(&end);
     end.synchronize().unwrap();
     assert!(start.query() && end.query());
@@ -412,7 +412,7 @@ fn an_allocation_waits_for_memory_that_queued_work_holds() {
     let allocator = device.allocator();
     let held = Arc::new(allocator.allocate(48 << 10).unwrap());
     let arguments = ArgumentBlock { buffers: [held].into_iter().collect(), ..Default::default() };
-    let launched = queue.launch(Arc::new(1u32), Arc::new(arguments));
+    let launched = queue.launch_program(Arc::new(1u32), Arc::new(arguments));
     // The caller has dropped the block, but the launch still reads it.
     assert!(launched.poll().is_none());
     let block = allocator.allocate(30 << 10).unwrap();
@@ -423,7 +423,7 @@ fn an_allocation_waits_for_memory_that_queued_work_holds() {
     let hold = scheduler.hold();
     let held = Arc::new(allocator.allocate(16 << 10).unwrap());
     let arguments = ArgumentBlock { buffers: [held].into_iter().collect(), ..Default::default() };
-    queue.launch(Arc::new(2u32), Arc::new(arguments));
+    queue.launch_program(Arc::new(2u32), Arc::new(arguments));
     assert!(allocator.allocate(32 << 10).is_err());
     drop((hold, block));
     queue.synchronize().unwrap();
@@ -436,19 +436,19 @@ fn a_fast_producer_waits_for_room_in_the_queue() {
     let queue = DeviceQueue::new(&scheduler);
     for i in 0..40u32 {
         queue.wait_for_room(4).unwrap();
-        queue.launch(Arc::new(i), Arc::new(ArgumentBlock::default()));
+        queue.launch_program(Arc::new(i), Arc::new(ArgumentBlock::default()));
         // At most 4 submissions have not started, and one is running.
         let done = device.log.lock().unwrap().len() as u32;
         assert!(i + 1 - done <= 6, "{done} of {i} are done");
     }
     queue.synchronize().unwrap();
     // `wait_for_room` does not report failures, and does not block under a hold.
-    queue.launch(Arc::new(MockDevice::FAILS), Arc::new(ArgumentBlock::default()));
+    queue.launch_program(Arc::new(MockDevice::FAILS), Arc::new(ArgumentBlock::default()));
     queue.wait_for_room(1).unwrap();
     let hold = scheduler.hold();
     for i in 0..4u32 {
         queue.wait_for_room(1).unwrap();
-        queue.launch(Arc::new(i), Arc::new(ArgumentBlock::default()));
+        queue.launch_program(Arc::new(i), Arc::new(ArgumentBlock::default()));
     }
     drop(hold);
     assert!(queue.synchronize().is_err());
@@ -459,7 +459,7 @@ fn synchronising_does_not_wait_for_what_is_enqueued_later() {
     let device = MockDevice::new(Duration::from_millis(2));
     let queue = DeviceQueue::new(&Scheduler::new(device));
     let stop = AtomicBool::new(false);
-    let launch = || drop(queue.launch(Arc::new(1u32), Arc::new(ArgumentBlock::default())));
+    let launch = || drop(queue.launch_program(Arc::new(1u32), Arc::new(ArgumentBlock::default())));
     (0..5).for_each(|_| launch());
     std::thread::scope(|scope| {
         // The threads keep the queue from becoming empty.
@@ -501,7 +501,7 @@ fn callers_and_workers_of_one_queue_take_turns() {
             .collect();
         scope.spawn(|| {
             for number in 0..500u32 {
-                queue.launch(Arc::new(number), Arc::new(ArgumentBlock::default()));
+                queue.launch_program(Arc::new(number), Arc::new(ArgumentBlock::default()));
                 if number % 50 == 0 {
                     queue.synchronize().unwrap();
                 }
@@ -529,7 +529,7 @@ fn callers_of_a_device_that_counts_its_work_are_counted() {
                         lane.launch(&program, &ArgumentBlock::default(), 0)?.wait()
                     };
                     if queue.run_idle(launch).is_none() {
-                        queue.launch(program.clone(), Arc::default());
+                        queue.launch_program(program.clone(), Arc::default());
                     }
                 }
                 queue.synchronize().unwrap();
@@ -544,10 +544,10 @@ fn callers_of_a_device_that_counts_its_work_are_counted() {
 fn failures_of_a_dropped_queue_are_reported_by_synchronize_all() {
     let scheduler = Scheduler::new(MockDevice::new(Duration::from_millis(2)));
     let queue = DeviceQueue::new(&scheduler);
-    queue.launch(Arc::new(MockDevice::FAILS), Arc::default());
+    queue.launch_program(Arc::new(MockDevice::FAILS), Arc::default());
     drop(queue);
     let other = DeviceQueue::new(&scheduler);
-    other.launch(Arc::new(1u32), Arc::default());
+    other.launch_program(Arc::new(1u32), Arc::default());
     assert_eq!(other.synchronize(), Ok(()));
     assert!(matches!(scheduler.synchronize_all(), Err(Error::Launch { .. })));
     assert_eq!(scheduler.synchronize_all(), Ok(()));
@@ -593,7 +593,7 @@ fn interrupted(policy: Policy, priority: i32, waits: bool) -> Vec<u32> {
         while device.log.lock().unwrap().is_empty() {
             std::thread::yield_now();
         }
-        urgent.launch(Arc::new(99u32), arguments());
+        urgent.launch_program(Arc::new(99u32), arguments());
     });
     scheduler.synchronize_all().unwrap();
     device.log.lock().unwrap().clone()
@@ -624,7 +624,7 @@ fn a_submission_that_is_preempted_again_and_again_ends() {
     let start = Instant::now();
     while done.poll().is_none() {
         assert!(start.elapsed() < Duration::from_secs(60), "the plan is starved");
-        urgent.launch(Arc::new(99u32), arguments());
+        urgent.launch_program(Arc::new(99u32), arguments());
     }
     assert_eq!(done.wait(), Ok(()));
     scheduler.synchronize_all().unwrap();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::plan::PlannedBuffer;
-use crate::testing::MockDevice;
+use crate::testing::{MockDevice, QueueDevice};
 use crate::{Completion, DeviceHandle, LoadedPlan, Scheduler, Stream};
 use girih_sync::Mutex;
 use std::time::Duration;
@@ -85,11 +85,76 @@ fn operations_of_every_kind_run_in_order() {
     run.run(&plan).unwrap();
     assert_eq!((run.launches(), run.bytes(0)), (vec![1, 3, 2], vec![7; 4]));
     // The primitives, in order.
-    let lowering = Lowering { plan: &plan, device: &*run.device, arguments: &run.block };
+    let operands = Operands::Plan(&plan, &run.block);
+    let lowering = Lowering::new(&*run.device, operands).unwrap();
     let mut blocks = SmallVec::new();
     plan.operations.iter().try_for_each(|o| lowering.operation(o, &mut blocks)).unwrap();
     let names: Vec<String> = blocks.iter().map(|block| format!("{block:?}")).collect();
     assert_eq!(names, ["launch", "copy_to_device", "launch", "launch", "copy_to_device"]);
+}
+
+/// Does all work that a device with queues of its own has, and returns the positions and kinds of its
+/// primitives.
+fn drained(device: &QueueDevice, queue: usize) -> Vec<(u64, &'static str)> {
+    let mut found = vec![];
+    while let Some(primitive) = device.next(queue) {
+        found.push(primitive);
+        device.step(queue);
+    }
+    found
+}
+
+#[test]
+fn copies_and_launches_of_a_stream_are_primitives_of_its_one_queue_in_order() {
+    let device = QueueDevice::new();
+    let stream = Stream::new(&Scheduler::new(device.clone()));
+    let queue = stream.queue().index();
+    let tensor = |bytes| Value::new(device.allocator().allocate(bytes).unwrap());
+    let tensors = [tensor(4), tensor(8)];
+    let slot: HostBytes = Arc::new(Mutex::new(vec![0; 4].into()));
+    let slots = std::slice::from_ref(&slot);
+    // A tensor is loaded by one copy; nothing is launched.
+    let load = Operation::copy_to_device([1, 2, 3, 4].into());
+    stream.launch(&load, Operands::Tensors(&tensors, &[])).unwrap();
+    let copy = Operation::copy_on_device(2, 4, Runs::dense(2));
+    stream.launch(&copy, Operands::Tensors(&tensors, &[])).unwrap();
+    let plan = plan(vec![Operation::compute("one", 1)], &[], &[]);
+    let block = Arc::new(ArgumentBlock::default());
+    stream.launch(&plan.operations[0], Operands::Plan(&plan, &block)).unwrap();
+    stream.queue().launch(&plan, 2, &block).unwrap();
+    let whole = [tensors[1].clone()];
+    let part = Value { offset: 4, ..whole[0].clone() };
+    let read = Operation::copy_from_device();
+    let done = stream.launch(&read, Operands::Tensors(&[part], slots)).unwrap();
+    assert_eq!((done.poll(), device.log().len()), (None, 0), "all of it waits for the device");
+    let kinds = ["copy_to_device", "copy_on_device", "launch", "launch", "copy_from_device"];
+    assert_eq!(drained(&device, queue), (0..).zip(kinds).collect::<Vec<_>>());
+    assert_eq!((done.poll(), device.log()), (Some(Ok(())), vec![1, 2]));
+    assert_eq!(slot.lock().unwrap()[..2], [3, 4]);
+}
+
+#[test]
+fn operations_name_only_tensors_that_they_are_launched_with() {
+    let device = MockDevice::new(Duration::ZERO);
+    let stream = Stream::new(&Scheduler::new(device.clone()));
+    let tensor = Value::new(device.allocator().allocate(4).unwrap());
+    let other = Value::new(MockDevice::new(Duration::ZERO).allocator().allocate(4).unwrap());
+    let refused = |operation: Operation, operands: Operands<'_>| {
+        stream.launch(&operation, operands).unwrap_err()
+    };
+    let tensors = Operands::Tensors(std::slice::from_ref(&tensor), &[]);
+    let copy = |bytes: usize| Operation::copy_to_device(vec![0; bytes].into());
+    stream.launch(&copy(4), tensors).unwrap().wait().unwrap();
+    assert!(matches!(refused(copy(5), tensors), Error::InvalidHandle { size: 5, .. }));
+    let stranger = Operands::Tensors(std::slice::from_ref(&other), &[]);
+    let foreign = stream.launch(&copy(4), stranger).and_then(|done| done.wait());
+    assert!(matches!(foreign, Err(Error::InvalidHandle { .. })), "{foreign:?}");
+    let error = refused(Operation::copy_from_device(), tensors).to_string();
+    assert!(error.contains("slot 0"), "{error}");
+    let error = refused(Operation::copy_on_device(0, 0, Runs::dense(1)), tensors).to_string();
+    assert!(error.contains("tensor 1"), "{error}");
+    let compute = Operation::compute("of no plan", 3);
+    assert_eq!(refused(compute, tensors), Error::NotLoaded { index: 3 });
 }
 
 #[test]
@@ -182,8 +247,7 @@ fn handles_are_copied_for_a_correction_in_the_order_of_the_arguments() {
     // For physical addresses, the same step writes the address and 0.
     let handles = [0x4000, 0x1000].map(|at| DeviceHandle::physical(run.device.id(), at));
     let block = Arc::new(ArgumentBlock { handles: handles.into(), ..Default::default() });
-    let lowering = Lowering { plan: &plan, device: &*run.device, arguments: &block };
-    let bytes = lowering.handles(&[1, 0]);
+    let bytes = super::handles(&block, &[1, 0]);
     assert_eq!(bytes[..16], [0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(bytes[16..], [0, 0x40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 }

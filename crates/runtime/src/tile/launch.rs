@@ -1,18 +1,18 @@
-//! Enqueues the tiles of a launch: copies in, launches and copies out, on three queues.
+//! Enqueues the tiles of a launch: copies in, launches and copies out, on three streams.
 //!
 //! The copy-in of tile `n` waits for the computation of tile `n - depth`, whose blocks it reuses.
 //! The computation of a tile waits for its copy-in and for the copy-out of the result block that it
-//! overwrites. Without copies, everything runs on the stream's own queue.
+//! overwrites. Without copies, everything runs on the caller's stream.
 
 mod output;
 
 use super::region::Region;
 use super::{Remainder, TileArgument, TileOptions, TileResult, TileShape, TiledProgram, Tiling};
-use crate::primitive::{ControlBlock, StridedCopy};
-use crate::queue::{Submission, host_bytes};
+use crate::queue::host_bytes;
+use crate::stream::Batch;
 use crate::{
-    Argument, Buffer, CachedPlan, Completion, DeviceQueue, Error, HostBytes, HostStep,
-    PlanExecutor, Result, Stream, Strides, Value,
+    Argument, Buffer, CachedPlan, Completion, Error, HostBytes, Operands, Operation, PlanExecutor,
+    Result, Stream, Strides, Value,
 };
 use girih_ir::factors::AxisFactors;
 use girih_ir::{Array, Graph, ProgramRole, TensorSpec};
@@ -74,7 +74,7 @@ impl PlanExecutor {
     }
 }
 
-/// The completion of work that other queues wait for.
+/// The completion of work that other streams wait for.
 type Done = Arc<Completion>;
 
 /// The purpose of a block for tiles in flight.
@@ -96,7 +96,8 @@ struct Launch<'a> {
     arguments: &'a [TileArgument],
     results: &'a [TileResult],
     options: TileOptions,
-    queues: [Option<DeviceQueue>; 2],
+    /// The streams of copies in and of copies out.
+    helpers: [Option<Stream>; 2],
     blocks: FxHashMap<(Use, usize), Arc<Buffer>>,
     slots: FxHashMap<(Use, usize), HostBytes>,
     temporaries: FxHashMap<usize, Arc<Buffer>>,
@@ -170,7 +171,7 @@ impl<'a> Launch<'a> {
             arguments,
             results,
             options,
-            queues: [None, None],
+            helpers: [None, None],
             blocks: FxHashMap::default(),
             slots: FxHashMap::default(),
             temporaries: FxHashMap::default(),
@@ -192,17 +193,15 @@ impl<'a> Launch<'a> {
                 Some(done) => done.clone(),
                 None => self.before(),
             };
-            let queue = queue(&mut self.queues[0], self.stream);
-            after.push(submit(queue, copies, &[before]));
+            after.push(copies.submit(helper(&mut self.helpers[0], self.stream), [before]));
         }
-        let (blocks, copies_out) = self.compute(&tile, &arguments)?;
+        let (launches, copies_out) = self.compute(&tile, &arguments)?;
         after.extend(self.copied_out.get(&tile.out_ring).cloned());
-        let computed = submit(self.stream.queue(), blocks, &after);
+        let computed = launches.submit(self.stream, after);
         self.computed.insert(tile.ring, computed.clone());
         self.last = Some(computed.clone());
         if !copies_out.is_empty() {
-            let queue = queue(&mut self.queues[1], self.stream);
-            let done = submit(queue, copies_out, &[computed]);
+            let done = copies_out.submit(helper(&mut self.helpers[1], self.stream), [computed]);
             self.copied_out.insert(tile.out_ring, done.clone());
             self.last = Some(done);
         }
@@ -212,13 +211,13 @@ impl<'a> Launch<'a> {
     /// The completion of earlier work of the stream, which may compute the launch's arguments.
     fn before(&mut self) -> Done {
         let stream = self.stream;
-        self.before.get_or_insert_with(|| submit(stream.queue(), SmallVec::new(), &[])).clone()
+        self.before.get_or_insert_with(|| stream.batch().submit(stream, [])).clone()
     }
 
     /// The outcome of the whole launch. Later work of the stream waits for it, too.
     fn finish(self) -> Arc<Completion> {
-        let after: Vec<Done> = self.last.into_iter().chain(self.copied_out.into_values()).collect();
-        submit(self.stream.queue(), SmallVec::new(), &after)
+        let after = self.last.into_iter().chain(self.copied_out.into_values());
+        self.stream.batch().submit(self.stream, after)
     }
 
     fn place(&self, number: usize, at: &[usize]) -> Result<Tile<'a>> {
@@ -265,8 +264,8 @@ impl<'a> Launch<'a> {
     }
 
     /// The arguments of a tile's program, and the copies that load their blocks.
-    fn arguments_of(&mut self, tile: &mut Tile<'_>) -> Result<(Vec<Argument>, Blocks)> {
-        let (mut arguments, mut copies) = (Vec::new(), Blocks::new());
+    fn arguments_of(&mut self, tile: &mut Tile<'_>) -> Result<(Vec<Argument>, Batch<'a>)> {
+        let (mut arguments, mut copies) = (Vec::new(), self.stream.batch());
         let mut strides: Vec<Option<Strides>> = vec![None; self.arguments.len()];
         for (index, given) in self.arguments.iter().enumerate() {
             let axes = &self.program.shape.factors.arguments()[index];
@@ -345,28 +344,24 @@ impl<'a> Launch<'a> {
         region: &Region,
         (block, target): (&[usize], &Arc<Buffer>),
         padding: Option<Box<[u8]>>,
-        copies: &mut Blocks,
+        copies: &mut Batch<'_>,
     ) -> Result<()> {
-        let device = self.executor.device.as_ref();
+        let block_value = Value { buffer: target.clone(), offset: 0 };
         match given {
             TileArgument::Device(value, _) => {
+                let operands = [value.clone(), block_value];
                 if let Some(source) = padding {
-                    let buffer = Some(target.clone());
-                    let target = target.span(0, source.len(), device)?;
-                    copies.push(ControlBlock::CopyToDevice { source, target, buffer });
+                    let operands = Operands::Tensors(&operands[1..], &[]);
+                    copies.add(Operation::copy_to_device(source), operands)?;
                 }
-                let runs = region.runs(block, true);
-                let (read, written) = runs.spans();
-                let source = value.buffer.span(value.offset + region.offset, read, device)?;
-                let copy = StridedCopy { source, target: target.span(0, written, device)?, runs };
-                let buffers = SmallVec::from([value.buffer.clone(), target.clone()]);
-                copies.push(ControlBlock::CopyOnDevice { copy, buffers });
+                let copy = Operation::copy_on_device(region.offset, 0, region.runs(block, true));
+                copies.add(copy, Operands::Tensors(&operands, &[]))
             }
             TileArgument::Host(array, _) => {
                 let slot = self.slot(Use::Argument(index), ring, target.size_bytes())?;
                 let copy = region.runs(block, true);
                 let (array, bytes, start) = (array.clone(), slot.clone(), region.offset);
-                let gather = HostStep::new("gather a tile", move |_| {
+                copies.host("gather a tile", move || {
                     let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
                     if let Some(padding) = &padding {
                         bytes[..padding.len()].copy_from_slice(padding);
@@ -376,14 +371,11 @@ impl<'a> Launch<'a> {
                         bytes[to..to + copy.run].copy_from_slice(&array[from..from + copy.run]);
                         Ok(())
                     })
-                });
-                copies.push(ControlBlock::Host { step: gather, slots: Arc::new([]) });
-                let (source, buffer) = (slot, Some(target.clone()));
-                let target = target.span(0, target.size_bytes(), device)?;
-                copies.push(ControlBlock::CopyFromSlot { source, target, buffer });
+                })?;
+                let operands = ([block_value], [slot]);
+                copies.add(Operation::copy_from_slot(), Operands::Tensors(&operands.0, &operands.1))
             }
         }
-        Ok(())
     }
 
     fn block(&mut self, of: Use, ring: usize, size: usize) -> Result<Arc<Buffer>> {
@@ -407,16 +399,7 @@ impl<'a> Launch<'a> {
     }
 }
 
-type Blocks = SmallVec<[ControlBlock; 4]>;
-
-fn queue<'q>(queue: &'q mut Option<DeviceQueue>, stream: &Stream) -> &'q DeviceQueue {
-    queue.get_or_insert_with(|| stream.queue().helper())
-}
-
-/// Enqueues blocks that start when other work is done.
-fn submit(queue: &DeviceQueue, blocks: Blocks, after: &[Done]) -> Done {
-    let completion = Completion::pending();
-    let (done, after) = (completion.clone(), after.iter().cloned().collect());
-    queue.submit(Submission { after, ..Submission::new(blocks, completion) });
-    done
+/// A stream beside that of the launch, made when it is first needed.
+fn helper<'s>(helper: &'s mut Option<Stream>, stream: &Stream) -> &'s Stream {
+    helper.get_or_insert_with(|| stream.helper())
 }

@@ -171,10 +171,10 @@ fn events_are_reached_when_the_device_is_done() {
     let (device, scheduler) = rig();
     let (first, second) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
     let event = Event::new();
-    first.launch(Arc::new(1u32), Arc::default());
+    first.launch_program(Arc::new(1u32), Arc::default());
     first.record(&event);
     second.wait(&event);
-    second.launch(Arc::new(2u32), Arc::default());
+    second.launch_program(Arc::new(2u32), Arc::default());
     assert!(!event.query() && device.enqueued(second.index()).is_empty());
     device.step(first.index());
     assert_eq!(event.synchronize(), Ok(()));

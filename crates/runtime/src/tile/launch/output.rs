@@ -1,15 +1,13 @@
 //! The results of a tile: where its program writes them, how partial results are combined, and the
 //! copies to the launch's results.
 
-use super::{Blocks, Launch, Tile, Use};
+use super::{Launch, Tile, Use};
 use crate::executor::Reused;
-use crate::primitive::{ControlBlock, Runs, StridedCopy};
-use crate::step::Lowering;
+use crate::stream::Batch;
 use crate::tile::region::Region;
 use crate::tile::{TileResult, TileShape, TiledProgram};
-use crate::{Argument, CachedPlan, Device, HostStep, Result, RunControl, Value, Values};
+use crate::{Argument, CachedPlan, Operands, Operation, Result, RunControl, Runs, Value, Values};
 use girih_ir::{OpCode, TensorSpec};
-use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
 
 /// A tile's part of an output.
@@ -36,35 +34,34 @@ impl Output {
     }
 }
 
-impl Launch<'_> {
-    /// The control blocks that compute a tile, and those that copy its results out.
+impl<'a> Launch<'a> {
+    /// The operations that compute a tile, and those that copy its results out.
     pub(super) fn compute(
         &mut self,
         tile: &Tile<'_>,
         arguments: &[Argument],
-    ) -> Result<(Blocks, Blocks)> {
-        let (mut blocks, mut copies) = (Blocks::new(), Blocks::new());
+    ) -> Result<(Batch<'a>, Batch<'a>)> {
+        let (mut launches, mut copies) = (self.stream.batch(), self.stream.batch());
         let outputs: Vec<Output> =
             (0..self.results.len()).map(|o| self.output(tile, o)).collect::<Result<_>>()?;
         let targets: Vec<Option<Value>> =
             outputs.iter().map(|output| Some(output.target().clone())).collect();
-        let values = self.launch(&tile.plan, arguments, targets, &mut blocks)?;
+        let values = self.launch(&tile.plan, arguments, targets, &mut launches)?;
         for (index, (output, value)) in outputs.iter().zip(values).enumerate() {
             // The program returns an argument, or one result twice, instead of writing the target.
             let target = output.target();
             if output.bytes > 0 && value.handle() != target.handle() {
-                let device = self.executor.device.as_ref();
-                blocks.push(copy_whole(&value, target, output.bytes, device)?);
+                copy_whole(&value, target, output.bytes, &mut launches)?;
             }
             if let Some(partial) = &output.partial {
                 let plan = self.combining(index, output)?;
-                self.combine(&plan, (index, &output.value, partial, output.bytes), &mut blocks)?;
+                self.combine(&plan, (index, &output.value, partial, output.bytes), &mut launches)?;
             }
             if output.copied && output.last && output.bytes > 0 {
                 self.store(tile, index, output, &mut copies)?;
             }
         }
-        Ok((blocks, copies))
+        Ok((launches, copies))
     }
 
     /// Plans a tile's part of an output.
@@ -107,13 +104,13 @@ impl Launch<'_> {
         Ok(Output { region, block, bytes, value, partial, combine, last, copied })
     }
 
-    /// Binds a program to arguments and result memory, and appends its control blocks.
+    /// Binds a program to arguments and result memory, and appends its operations.
     fn launch(
         &mut self,
         plan: &CachedPlan,
         arguments: &[Argument],
         targets: Vec<Option<Value>>,
-        blocks: &mut Blocks,
+        launches: &mut Batch<'_>,
     ) -> Result<Values> {
         let size = plan.plan.temporary_bytes;
         // Tiles on one stream run one after another, so they can share the block.
@@ -129,10 +126,7 @@ impl Launch<'_> {
         let reused = Reused { targets, temporaries };
         let control: RunControl = self.executor.control(None, false);
         let (block, values) = self.executor.bind_reusing(plan, arguments, control, reused)?;
-        let device = self.executor.device.as_ref();
-        let lowering = Lowering { plan: &plan.plan, device, arguments: &block };
-        let operations = &plan.plan.operations;
-        operations.iter().try_for_each(|operation| lowering.operation(operation, blocks))?;
+        launches.plan(&plan.plan, &block)?;
         self.executor.count_run(&plan.plan);
         Ok(values)
     }
@@ -150,7 +144,7 @@ impl Launch<'_> {
         &mut self,
         plan: &CachedPlan,
         (index, acc, partial, bytes): (usize, &Value, &Value, usize),
-        blocks: &mut Blocks,
+        launches: &mut Batch<'_>,
     ) -> Result<()> {
         let result = plan.plan.outputs[0].buffer;
         let in_place = plan.plan.donations.contains(&(result, 0));
@@ -159,9 +153,9 @@ impl Launch<'_> {
             false => Value { buffer: self.block(Use::Combined(index), 0, bytes)?, offset: 0 },
         };
         let arguments = [acc, partial].map(|value| Argument::Checked(value.clone()));
-        self.launch(plan, &arguments, vec![Some(target.clone())], blocks)?;
+        self.launch(plan, &arguments, vec![Some(target.clone())], launches)?;
         if !in_place {
-            blocks.push(copy_whole(&target, acc, bytes, &*self.executor.device)?);
+            copy_whole(&target, acc, bytes, launches)?;
         }
         Ok(())
     }
@@ -172,29 +166,26 @@ impl Launch<'_> {
         tile: &Tile<'_>,
         index: usize,
         output: &Output,
-        copies: &mut Blocks,
+        copies: &mut Batch<'_>,
     ) -> Result<()> {
         let (from, region) = (&output.value, &output.region);
-        let device = self.executor.device.as_ref();
         match &self.results[index] {
             TileResult::Device(value, _) => {
                 let runs = region.runs(&output.block, false);
-                let (read, written) = runs.spans();
-                let target = value.buffer.span(value.offset + region.offset, written, device)?;
-                let copy = StridedCopy { source: from.span(read, device)?, target, runs };
-                let buffers = SmallVec::from([output.value.buffer.clone(), value.buffer.clone()]);
-                copies.push(ControlBlock::CopyOnDevice { copy, buffers });
+                let copy = Operation::copy_on_device(0, region.offset, runs);
+                copies.add(copy, Operands::Tensors(&[from.clone(), value.clone()], &[]))
             }
             TileResult::Host(array, _) => {
                 let slot =
                     self.slot(Use::Output(index), tile.out_ring, output.value.buffer.size_bytes())?;
-                let source = from.span(from.buffer.size_bytes(), device)?;
-                let buffer = Some(output.value.buffer.clone());
-                let target = slot.clone();
-                copies.push(ControlBlock::CopyFromDevice { source, target, buffer });
+                let operands = ([from.clone()], [slot.clone()]);
+                copies.add(
+                    Operation::copy_from_device(),
+                    Operands::Tensors(&operands.0, &operands.1),
+                )?;
                 let copy = region.runs(&output.block, false);
                 let (array, start) = (array.clone(), region.offset);
-                let scatter = HostStep::new("scatter a tile", move |_| {
+                copies.host("scatter a tile", move || {
                     let bytes = slot.lock().unwrap_or_else(PoisonError::into_inner);
                     let mut array = array.lock().unwrap_or_else(PoisonError::into_inner);
                     let array = &mut array[start..];
@@ -202,18 +193,13 @@ impl Launch<'_> {
                         array[to..to + copy.run].copy_from_slice(&bytes[from..from + copy.run]);
                         Ok(())
                     })
-                });
-                copies.push(ControlBlock::Host { step: scatter, slots: Arc::new([]) });
+                })
             }
         }
-        Ok(())
     }
 }
 
-fn copy_whole(from: &Value, to: &Value, bytes: usize, device: &dyn Device) -> Result<ControlBlock> {
-    let (source, target) = (from.span(bytes, device)?, to.span(bytes, device)?);
-    Ok(ControlBlock::CopyOnDevice {
-        copy: StridedCopy { source, target, runs: Runs::dense(bytes) },
-        buffers: SmallVec::from([from.buffer.clone(), to.buffer.clone()]),
-    })
+fn copy_whole(from: &Value, to: &Value, bytes: usize, batch: &mut Batch<'_>) -> Result<()> {
+    let copy = Operation::copy_on_device(0, 0, Runs::dense(bytes));
+    batch.add(copy, Operands::Tensors(&[from.clone(), to.clone()], &[]))
 }
