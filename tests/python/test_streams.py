@@ -81,8 +81,8 @@ def test_threads_and_tasks_have_streams_of_their_own() -> None:
             thread = threading.Thread(target=streams)
             thread.start()
             thread.join()
-    assert all(current == default for current, default in seen)
-    assert len({stream.index for stream, _ in seen} | {side.index, gr.default_stream().index}) == 4
+    assert all(default == gr.default_stream() and default.index == 0 for _, default in seen)
+    assert len({stream.index for stream, _ in seen} | {side.index, 0}) == 4
 
     async def task(stream: gr.Stream) -> bool:
         with gr.stream(stream):

@@ -121,14 +121,14 @@ impl Context {
     }
 
     /// The stream that this context's programs are submitted to: the stream set for its device, or
-    /// the thread's default stream.
+    /// the thread's own ([`Stream::of_thread`]).
     ///
     /// Errors: as [`Context::executor`].
     pub fn stream(&self) -> Result<Stream> {
         let device = self.device();
         match CURRENT.with_borrow(|frame| frame.stream.clone()) {
             Some(stream) if stream.device() == device => Ok(stream),
-            _ => Stream::default_of(device),
+            _ => Stream::of_thread(device),
         }
     }
 

@@ -83,7 +83,7 @@ impl Stream {
         Stream::on(Context::current().device(), priority)
     }
 
-    /// This thread's default stream of the current device; see [`Stream::default_of`].
+    /// The default stream of the current device; see [`Stream::default_of`].
     ///
     /// Errors: as [`Stream::new`].
     pub fn default_stream() -> Result<Stream> {

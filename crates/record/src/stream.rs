@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct Stream(Device, Arc<girih_runtime::Stream>);
 
 impl Stream {
-    /// A new stream of the current device. Where the device does not run all work at once, work of
+    /// A new stream of a device. Where the device does not run all work at once, work of
     /// streams with lower numbers goes first, as in CUDA: also between two kernels of a program of
     /// another stream.
     ///
@@ -29,13 +29,21 @@ impl Stream {
         Ok(Stream(device, Arc::new(stream)))
     }
 
-    /// This thread's default stream of a device, to which its programs are submitted if no other
-    /// stream is set. The first thread that uses the device has stream 0, and each other thread has
-    /// its own stream, so that threads do not wait for each other's programs, as with CUDA's
-    /// per-thread default streams.
+    /// The default stream of a device, number 0. Programs of the first thread that uses the device
+    /// are submitted to it if no other stream is set.
     ///
     /// Errors: as [`Stream::on`].
     pub fn default_of(device: Device) -> Result<Stream> {
+        Ok(Stream(device, devices::executor(device)?.runtime().stream().clone()))
+    }
+
+    /// The stream of a device to which this thread's programs are submitted if no other stream is
+    /// set: the device's default stream for the first thread that uses the device, and a stream of
+    /// its own for each other thread, so that threads do not wait for each other's programs, as with
+    /// CUDA's per-thread default streams.
+    ///
+    /// Errors: as [`Stream::on`].
+    pub fn of_thread(device: Device) -> Result<Stream> {
         Ok(Stream(device, devices::executor(device)?.runtime().thread_stream()))
     }
 
