@@ -31,7 +31,7 @@ const TIMED_OUT: u8 = 2;
 
 thread_local! {
     /// Whether the user waits for the calling thread.
-    static ASKS: Cell<bool> = const { Cell::new(false) };
+    static INTERRUPTS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Sets the hook that waiting threads call about fifty times a second to find out whether to stop.
@@ -75,14 +75,14 @@ pub(crate) fn interruptible() -> bool {
 }
 
 /// Runs `f` on a thread that the user waits for: checks inside `f` call the interrupt hook.
-pub(crate) fn asking<T>(f: impl FnOnce() -> T) -> T {
+pub(crate) fn with_interrupts<T>(f: impl FnOnce() -> T) -> T {
     struct Restore(bool);
     impl Drop for Restore {
         fn drop(&mut self) {
-            ASKS.set(self.0);
+            INTERRUPTS.set(self.0);
         }
     }
-    let _restore = Restore(ASKS.replace(true));
+    let _restore = Restore(INTERRUPTS.replace(true));
     f()
 }
 
@@ -180,7 +180,7 @@ impl RunControl {
             self.verdict.store(TIMED_OUT, Relaxed);
             return true;
         }
-        if ASKS.get() && interruptible() {
+        if INTERRUPTS.get() && interruptible() {
             let now = elapsed.as_millis() as u64;
             if now >= self.asked_ms.load(Relaxed) + POLL.as_millis() as u64 {
                 self.asked_ms.store(now, Relaxed);

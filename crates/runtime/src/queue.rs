@@ -34,7 +34,7 @@ pub struct Completion {
     state: Mutex<State>,
     done: Condvar,
     /// Whether a waiting thread has received the failure.
-    told: AtomicBool,
+    reported: AtomicBool,
     /// The device that did the work, and its clock when the work was done.
     at: OnceLock<(DeviceId, Duration)>,
     /// The process's fork count at creation. After a fork, no thread of the child delivers the
@@ -57,8 +57,8 @@ impl Completion {
     /// A completion without an outcome yet.
     pub fn pending() -> Arc<Completion> {
         let (state, done) = (Mutex::default(), Condvar::new());
-        let told = AtomicBool::new(false);
-        Arc::new(Completion { state, done, told, at: OnceLock::new(), forks: fork::count() })
+        let reported = AtomicBool::new(false);
+        Arc::new(Completion { state, done, reported, at: OnceLock::new(), forks: fork::count() })
     }
 
     /// Records the device's clock at the end of the work.
@@ -90,24 +90,24 @@ impl Completion {
     /// Blocks until there is an outcome. The queue's next synchronise does not report a failure
     /// that this call returned.
     pub fn wait(&self) -> Result<()> {
-        self.tell(self.wait_untold())
+        self.report(self.wait_unreported())
     }
 
     /// Records that the caller receives a failure.
-    fn tell(&self, outcome: Result<()>) -> Result<()> {
+    fn report(&self, outcome: Result<()>) -> Result<()> {
         if outcome.is_err() {
-            self.told.store(true, Relaxed);
+            self.reported.store(true, Relaxed);
         }
         outcome
     }
 
     /// Whether a waiting thread has received the failure.
-    pub(crate) fn told(&self) -> bool {
-        self.told.load(Relaxed)
+    pub(crate) fn is_reported(&self) -> bool {
+        self.reported.load(Relaxed)
     }
 
     /// Blocks until there is an outcome. The queue still reports a failure.
-    pub(crate) fn wait_untold(&self) -> Result<()> {
+    pub(crate) fn wait_unreported(&self) -> Result<()> {
         let mut state = self.lock();
         loop {
             match self.outcome(&state) {
@@ -121,11 +121,11 @@ impl Completion {
     ///
     /// Errors: [`Error::Cancelled`] after an interruption; else the outcome's.
     pub fn wait_or_interrupt(&self) -> Result<()> {
-        self.tell(self.wait_untold_or_interrupt())
+        self.report(self.wait_unreported_or_interrupt())
     }
 
     /// As [`Completion::wait_or_interrupt`], but the queue still reports a failure.
-    pub(crate) fn wait_untold_or_interrupt(&self) -> Result<()> {
+    pub(crate) fn wait_unreported_or_interrupt(&self) -> Result<()> {
         let outcome = self.outcome(&self.lock());
         outcome.unwrap_or_else(|| {
             control::check_nested("waiting for a run")?;
@@ -135,7 +135,7 @@ impl Completion {
 
     fn block_or_interrupt(&self) -> Result<()> {
         if !control::interruptible() {
-            return self.wait_untold();
+            return self.wait_unreported();
         }
         let mut state = self.lock();
         loop {
@@ -172,7 +172,7 @@ impl Completion {
         self.done.notify_all();
         wakers.into_iter().for_each(|wake| wake());
         if !late.is_empty() {
-            let outcome = self.wait_untold();
+            let outcome = self.wait_unreported();
             late.into_iter().for_each(|f| f(&outcome));
         }
     }

@@ -166,7 +166,7 @@ impl Scheduler {
             }
             Some(entry) => {
                 let run = || shared.run_entered(index, gate, &entry, &mut work);
-                match control::asking(run) {
+                match control::with_interrupts(run) {
                     Ok(Pause::Yield) => shared.put_back(index, work),
                     ended => {
                         let outcome = ended.map(drop);
@@ -176,7 +176,7 @@ impl Scheduler {
                         if notify {
                             shared.changed.notify_all();
                         }
-                        return shared.told(outcome);
+                        return shared.report(outcome);
                     }
                 }
             }
@@ -197,7 +197,7 @@ impl Scheduler {
             arguments.control().cancel();
             completion.finish(Err(error.clone()));
         }
-        self.shared.told(outcome)
+        self.shared.report(outcome)
     }
 
     /// Runs `work` on this thread as if it were a submission of the queue, if the queue is empty
@@ -214,11 +214,11 @@ impl Scheduler {
         }
         let entry = shared.enter(index, gate)?;
         let lane = Lane { device: &shared.device, queue: index, gate };
-        let outcome = control::asking(|| shared.guarded(|| work(&lane)));
+        let outcome = control::with_interrupts(|| shared.guarded(|| work(&lane)));
         if shared.leave(index, gate, entry) {
             shared.changed.notify_all();
         }
-        Some(shared.told(outcome))
+        Some(shared.report(outcome))
     }
 
     /// Blocks until fewer than `most` submissions of the queue have not started, or are outstanding
@@ -237,7 +237,7 @@ impl Scheduler {
         let mut waiting = outstanding.iter().chain(pending.iter().map(|work| &work.completion));
         let Some(ahead) = waiting.nth(at).cloned() else { return Ok(()) };
         drop(state);
-        match ahead.wait_untold_or_interrupt() {
+        match ahead.wait_unreported_or_interrupt() {
             Err(error @ (Error::Cancelled { .. } | Error::Nested(_))) if ahead.poll().is_none() => {
                 Err(error)
             }
@@ -278,7 +278,7 @@ impl Scheduler {
         state
             .orphan
             .take()
-            .filter(|(_, submission)| !submission.told())
+            .filter(|(_, submission)| !submission.is_reported())
             .map_or(Ok(()), |(error, _)| Err(error))
     }
 }
@@ -453,7 +453,7 @@ impl Shared {
         loop {
             let pause = self.guarded(|| self.run(&runner, work));
             for completion in work.progress.outstanding.drain(..) {
-                let outcome = completion.wait_untold();
+                let outcome = completion.wait_unreported();
                 work.progress.failure = work.progress.failure.take().or(outcome.err());
             }
             match (pause?, work.progress.failure.take()) {
@@ -556,7 +556,7 @@ impl Shared {
 
     /// The caller receives `outcome`. Drops equal earlier failures of the queues, which need not be
     /// reported again: reading a failed tensor recomputes it and fails in the same way.
-    fn told(&self, outcome: Result<()>) -> Result<()> {
+    fn report(&self, outcome: Result<()>) -> Result<()> {
         if let Err(error) = &outcome {
             let mut state = self.lock();
             state.orphan.take_if(|(earlier, _)| earlier == error);
@@ -583,7 +583,7 @@ impl Shared {
         // Do not wait for work that other threads enqueue from now on.
         if let Some(last) = queue.last().cloned() {
             drop(state);
-            return match last.wait_untold_or_interrupt() {
+            return match last.wait_unreported_or_interrupt() {
                 Err(error @ (Error::Cancelled { .. } | Error::Nested(_)))
                     if last.poll().is_none() =>
                 {
@@ -658,7 +658,7 @@ impl Shared {
     fn run(&self, runner: &Runner<'_>, work: &mut Submission) -> Result<Pause> {
         if work.progress.is_new() {
             for dependency in &work.after {
-                dependency.wait_untold().map_err(Error::dependency)?;
+                dependency.wait_unreported().map_err(Error::dependency)?;
                 let at = dependency.time_on(self.device.id());
                 at.into_iter().for_each(|at| self.device.wait_until(runner.lane.queue, at));
             }

@@ -56,7 +56,7 @@ pub struct Queue {
 impl Queue {
     /// The failure, unless a waiting thread has received it.
     pub fn standing_error(&mut self) -> Option<&Error> {
-        self.error.take_if(|(_, submission)| submission.told());
+        self.error.take_if(|(_, submission)| submission.is_reported());
         self.error.as_ref().map(|(error, _)| error)
     }
 

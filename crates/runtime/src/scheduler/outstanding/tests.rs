@@ -123,8 +123,8 @@ fn a_failure_cancels_the_rest_of_its_queue_only() {
     queue.submit(submission([launch(2)], &next));
     other.submit(submission([launch(3)], &fine));
     device.step(queue.index());
-    assert!(matches!(failed.wait_untold(), Err(Error::Launch { .. })));
-    assert!(matches!(next.wait_untold(), Err(Error::Skipped(_))), "{next:?}");
+    assert!(matches!(failed.wait_unreported(), Err(Error::Launch { .. })));
+    assert!(matches!(next.wait_unreported(), Err(Error::Skipped(_))), "{next:?}");
     assert_eq!(seen.load(SeqCst), 0);
     device.step(other.index());
     assert_eq!(other.synchronize(), Ok(()));
@@ -141,8 +141,8 @@ fn work_behind_one_that_fails_later_is_skipped_or_fails() {
     queue.submit(submission([launch(1), launch(MockDevice::FAILS), launch(2)], &failed));
     queue.submit(submission([launch(3)], &next));
     while device.step(0) {}
-    assert!(matches!(failed.wait_untold(), Err(Error::Launch { .. })));
-    assert!(matches!(next.wait_untold(), Err(Error::Skipped(_))), "{next:?}");
+    assert!(matches!(failed.wait_unreported(), Err(Error::Launch { .. })));
+    assert!(matches!(next.wait_unreported(), Err(Error::Skipped(_))), "{next:?}");
     assert!(matches!(queue.synchronize(), Err(Error::Launch { .. })));
 }
 
