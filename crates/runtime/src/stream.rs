@@ -82,7 +82,10 @@ impl Stream {
         let work = Submission { after, ..Submission::new(batch.blocks, completion) };
         match wait {
             true => self.queue.submit_and_wait(work),
-            false => Ok(self.queue.submit(work)),
+            false => {
+                self.queue.submit(work);
+                Ok(())
+            }
         }
     }
 
