@@ -23,6 +23,7 @@
 # make dump OUT=FILE  writes what is compiled for a list of graphs, to compare before and after a refactoring
 # make stubs   writes python/girih/_girih.pyi
 # make docs    writes docs/ops.md and docs/names.md
+# make golden  writes the expected texts of tests, in crates/*/tests/golden
 # make docs-site  builds the documentation with the API reference: docs-out/html/index.html
 
 PYTHON ?= python3
@@ -40,7 +41,7 @@ PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 BENCH := $(if $(wildcard .venv-bench/.peers),.venv-bench,$(VENV))
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
-.PHONY: all demo test test-long test-mock check bench figures bench-peers bench-instructions bench-sensitivity bench-neighbour bench-alignment bench-cachesim dump stubs docs docs-site develop rust-check rust-test python-check python-test smoke environment features deny msrv miri wheel clean
+.PHONY: all demo test test-long test-mock check bench figures bench-peers bench-instructions bench-sensitivity bench-neighbour bench-alignment bench-cachesim dump stubs golden docs docs-site develop rust-check rust-test python-check python-test smoke environment features deny msrv miri wheel clean
 all: check
 
 # Environments.
@@ -229,6 +230,12 @@ stubs: develop
 docs:
 	GIRIH_UPDATE=1 $(CARGO) test --quiet -p girih-ir --test ops_md
 	$(BIN)/python -m scripts.names
+
+# Machine code is written on a machine with AVX-512.
+golden:
+	GIRIH_UPDATE=1 $(CARGO) test --quiet -p girih-ir -p girih-kernel -p girih-opt -p girih-transform \
+		--lib --test suite
+	GIRIH_UPDATE=1 $(CARGO) test --quiet -p girih-cpu --lib jit::tests::form
 
 # Warnings and links that lead nowhere are errors. Nothing is fetched.
 docs-site: develop $(VENV)/.docs

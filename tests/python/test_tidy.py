@@ -220,6 +220,13 @@ def test_every_file_of_a_test_program_is_run():
         assert {file.stem for file in program.parent.glob("*.rs")} == modules | {"main"}, program
 
 
+def test_every_golden_file_is_compared_by_a_test_of_its_crate():
+    for crate in sorted(path.parents[1] for path in (ROOT / "crates").glob("*/tests/golden")):
+        text = "".join(path.read_text() for path in crate.rglob("*.rs"))
+        for file in (crate / "tests/golden").rglob("*.*"):
+            assert re.search(rf'["/]{file.stem}["./]', text), file
+
+
 def test_every_process_wide_test_holds_the_lock():
     for file in (ROOT / "crates/girih/tests/process").glob("*.rs"):
         tests = re.findall(r"#\[test\]\nfn (\w+)\(.*\{\n(.*)", file.read_text())

@@ -2,9 +2,11 @@
 //! and file forms, passes and back ends. The seed determines a random graph.
 
 mod floats;
+mod golden;
 mod regions;
 
 pub use floats::graph_of_floats;
+pub use golden::compare_golden;
 pub use regions::{region, scanned};
 
 use crate::ops::{Attrs, Class};

@@ -1,6 +1,7 @@
 //! The text form: printing and parsing round-trip for every op of the registry, and the parser
 //! rejects invalid text with its position.
 
+use crate::golden;
 use crate::testing::{Rng, pool, push_random, random_graph};
 use crate::{Attrs, AxisSet, DType, Error, Graph, GraphBuilder, Literal, Op, OpCode, TensorSpec};
 
@@ -289,15 +290,7 @@ fn a_graph_reads_as_a_function() {
     let out = b.maximum(shifted, zero).unwrap();
     let graph = b.finish([out, x]);
     let text = graph.as_function(&|id| id == held).to_string();
-    let golden = "\
-fn(%a1: f32[4,8], %a2: f32[8,3]) -> (f32[4,3], f32[4,8]) {
-  %c1: f32[3] = data()
-  %v1: f32[4,3] = matmul(%a1, %a2)
-  %v2: f32[4,3] = add(%v1, %c1)
-  %v3: f32[4,3] = maximum(%v2, 0.0)
-  return %v3, %a1
-}";
-    assert_eq!(text, golden);
+    golden!("text/a_graph_reads_as_a_function.txt", text);
     let nothing = GraphBuilder::default().finish([]);
     assert_eq!(nothing.as_function(&|_| false).to_string(), "fn() -> () {\n  return\n}");
     // Every graph has a function form, whatever its ops are.

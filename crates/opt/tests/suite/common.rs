@@ -1,32 +1,71 @@
-//! Helpers for tests of passes: build a graph, compare its text.
+//! Helpers for tests of passes: build a graph, compare what a pass makes of it.
 
-use girih_ir::{DType, GraphBuilder, Literal, NodeId, Result, TensorSpec};
+use girih_ir::{DType, Graph, GraphBuilder, Literal, NodeId, OpCode, Result, TensorSpec, golden};
 use girih_opt::Pass;
 use girih_opt::passes::DeadCode;
 
-/// Runs a pass and then dead code elimination on the graph that `build` records. Compares the ops
-/// of the result, without header and inputs. The text is `"unchanged"` if the pass changes nothing.
-/// Checks that a second run changes nothing.
+/// What a pass makes of some graphs, for a golden file.
+#[derive(Default)]
+pub struct Cases(String);
+
+impl Cases {
+    /// Adds the graph that `build` records, and what the pass and then dead code elimination make of
+    /// it. Checks that a second run changes nothing.
+    #[track_caller]
+    pub fn add(
+        &mut self,
+        pass: impl Pass,
+        build: impl FnOnce(&mut GraphBuilder) -> Result<NodeId>,
+    ) {
+        let graph = record(build);
+        let changed = run(&pass, &graph).expect("the pass changes the graph");
+        let [before, after] = [&graph, &changed].map(|graph| body(graph).join("\n  "));
+        self.0 += &format!("{}:\n  {before}\nbecomes\n  {after}\n\n", pass.name());
+    }
+
+    /// Compares the cases with a golden file.
+    #[track_caller]
+    pub fn compare(self, file: &str) {
+        golden!(format!("{file}.txt"), self.0);
+    }
+}
+
+/// Checks that a pass and then dead code elimination leave the first input of the graph that `build`
+/// records. A second run changes nothing.
 #[track_caller]
-pub fn check(
-    pass: impl Pass,
-    expected: &str,
-    build: impl FnOnce(&mut GraphBuilder) -> Result<NodeId>,
-) {
+pub fn becomes_its_input(pass: impl Pass, build: impl FnOnce(&mut GraphBuilder) -> Result<NodeId>) {
+    let graph = record(build);
+    let changed = run(&pass, &graph).expect("the pass changes the graph");
+    let ops = changed.nodes().filter(|(_, node)| node.op.code != OpCode::Input).count();
+    assert_eq!((ops, changed.outputs()), (0, &[NodeId(0)][..]), "{graph}\nbecomes {changed}");
+}
+
+/// Checks that a pass changes nothing in the graph that `build` records.
+#[track_caller]
+pub fn unchanged(pass: impl Pass, build: impl FnOnce(&mut GraphBuilder) -> Result<NodeId>) {
+    let graph = record(build);
+    assert_eq!(pass.run(&graph), Ok(None), "from\n{graph}");
+}
+
+fn record(build: impl FnOnce(&mut GraphBuilder) -> Result<NodeId>) -> Graph {
     let mut b = GraphBuilder::default();
     let out = build(&mut b).unwrap();
-    let graph = b.finish([out]);
-    let Some(changed) = pass.run(&graph).unwrap() else {
-        assert_eq!(expected, "unchanged", "nothing changed in\n{graph}");
-        return;
-    };
+    b.finish([out])
+}
+
+/// The graph after a pass and dead code elimination, if the pass changes it.
+#[track_caller]
+fn run(pass: &impl Pass, graph: &Graph) -> Option<Graph> {
+    let changed = pass.run(graph).unwrap()?;
     changed.verify().unwrap();
     assert_eq!(pass.run(&changed), Ok(None), "a second run changes\n{changed}");
-    let clean = DeadCode.run(&changed).unwrap().unwrap_or(changed);
-    let lines: Vec<String> = clean.to_string().lines().map(|l| l.trim().to_string()).collect();
-    let shown: Vec<&str> =
-        lines.iter().skip(1).map(String::as_str).filter(|l| !l.contains("= input")).collect();
-    assert_eq!(shown.join("\n"), expected, "from\n{graph}");
+    Some(DeadCode.run(&changed).unwrap().unwrap_or(changed))
+}
+
+/// The lines of a graph without the header.
+fn body(graph: &Graph) -> Vec<String> {
+    let text = graph.to_string();
+    text.lines().skip(1).map(|line| line.strip_prefix("  ").unwrap_or(line).to_string()).collect()
 }
 
 /// An input of this shape and dtype.

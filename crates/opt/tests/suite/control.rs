@@ -1,6 +1,6 @@
 //! Tests of passes on branches and loops, one fact for each test.
 
-use crate::common::{check, f32s, input, splat};
+use crate::common::{Cases, becomes_its_input, f32s, input, splat, unchanged};
 use girih_ir::ops::AxisSet;
 use girih_ir::ops::control::Control;
 use girih_ir::{
@@ -32,21 +32,22 @@ fn negated_or_doubled() -> Vec<Graph> {
 
 #[test]
 fn a_conditional_with_a_literal_predicate_is_replaced_by_its_branch() {
-    let on = |index: Literal, expected: &str| {
-        check(Branch, expected, |b| {
+    let mut cases = Cases::default();
+    let mut on = |index: Literal| {
+        cases.add(Branch, |b| {
             let (x, p) = (f32s(b, &[2]), b.constant(index, []));
             let op = |n| control(OpCode::Cond, Control::default(), negated_or_doubled(), n);
             let (y, same) = (b.emit(op(0), &[p, x])?, b.emit(op(1), &[p, x])?);
             b.mul(y, same)
         });
     };
-    let negated = "%1 = neg(%0) -> [2]\n%2 = mul(%1, %0) -> [2]\noutputs: [%2]";
-    let doubled = "%1 = add(%0, %0) -> [2]\n%2 = mul(%1, %0) -> [2]\noutputs: [%2]";
-    on(Literal::from_i64(DType::Bool, 0), negated);
-    on(Literal::from_i64(DType::Bool, 1), doubled);
-    on(Literal::from_i64(DType::I8, -5), negated);
-    on(Literal { dtype: DType::U64, bits: u64::MAX }, doubled);
-    check(Branch, "unchanged", |b| {
+    // The first branch, the second, the first and the second.
+    on(Literal::from_i64(DType::Bool, 0));
+    on(Literal::from_i64(DType::Bool, 1));
+    on(Literal::from_i64(DType::I8, -5));
+    on(Literal { dtype: DType::U64, bits: u64::MAX });
+    cases.compare("a_conditional_with_a_literal_predicate_is_replaced_by_its_branch");
+    unchanged(Branch, |b| {
         let (x, p) = (f32s(b, &[2]), input(b, &[], DType::Bool));
         b.emit(control(OpCode::Cond, Control::default(), negated_or_doubled(), 0), &[p, x])
     });
@@ -54,26 +55,28 @@ fn a_conditional_with_a_literal_predicate_is_replaced_by_its_branch() {
 
 #[test]
 fn loops_of_zero_iterations_return_their_initial_carries() {
+    let mut cases = Cases::default();
     let body = || region(2, |b, x| Ok(vec![b.add(x[0], x[1])?, b.neg(x[0])?]));
     let scan = |result| {
         let none = Control { carries: 1, length: 0.into(), ..Control::default() };
         control(OpCode::Scan, none, vec![body()], result)
     };
-    check(Branch, "outputs: [%0]", |b| {
+    becomes_its_input(Branch, |b| {
         let (x, k) = (f32s(b, &[2]), f32s(b, &[2]));
         b.emit(scan(0), &[x, k])
     });
-    check(Branch, "%2 = constant([0, 2], f32)\noutputs: [%2]", |b| {
+    cases.add(Branch, |b| {
         let (x, k) = (f32s(b, &[2]), f32s(b, &[2]));
         b.emit(scan(1), &[x, k])
     });
-    check(Branch, "outputs: [%0]", |b| {
+    becomes_its_input(Branch, |b| {
         let never = region(1, |b, _| Ok(vec![b.scalar(DType::Bool, 0.0)]));
         let next = region(1, |b, x| Ok(vec![b.neg(x[0])?]));
         let x = f32s(b, &[2]);
         let once = Control { carries: 1, ..Control::default() };
         b.emit(control(OpCode::WhileLoop, once, vec![never, next], 0), &[x])
     });
+    cases.compare("loops_of_zero_iterations_return_their_initial_carries");
 }
 
 #[test]

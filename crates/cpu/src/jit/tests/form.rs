@@ -2,6 +2,7 @@
 //! the expected instructions.
 
 use super::*;
+use girih_ir::golden;
 
 /// The instructions before the constants, one per line; checks that they belong to the level.
 pub(super) fn disassembly(code: &[u8]) -> String {
@@ -61,59 +62,10 @@ fn the_loop_of_a_sum_with_a_constant_under_a_bound() {
     if Isa::best() < Isa::Avx512 || !super::super::function::enabled() {
         return;
     }
-    insta::assert_snapshot!(disassembly(&code_of(&bounded_mean())), @r"
-      0 push rsi
-      1 push rdi
-      2 push rdx
-      3 push rcx
-      4 vbroadcastss zmm30,[124h] ; 0.5
-      e mov rdx,[rdi]
-     15 mov rcx,[rdi+8]
-     1c mov r8,[rdi+10h]
-     23 xor rax,rax
-     26 sub rsi,10h
-     2a jb 0000000000000074h
-     30 nop [rax+rax]
-     39 nop [rax]
-     40 vcvtph2ps zmm0,[rdx+rax*2]
-     47 vmovups zmm1,[rcx+rax*4]
-     4e vaddps zmm0,zmm1,zmm0
-     54 vmulps zmm0,zmm0,zmm30
-     5a vmaxps zmm0,zmm0,zmm30
-     60 vmovups [r8+rax*4],zmm0
-     67 add rax,10h
-     6b cmp rax,rsi
-     6e jbe 0000000000000040h
-     74 add rsi,10h
-     78 sub rsi,rax
-     7b je 00000000000000B9h
-     81 mov rdi,0FFFFFFFFFFFFFFFFh
-     88 bzhi edi,edi,esi
-     8d kmovd k1,edi
-     92 vcvtph2ps zmm0{k1}{z},[rdx+rax*2]
-     99 vmovups zmm1{k1}{z},[rcx+rax*4]
-     a0 vaddps zmm0,zmm1,zmm0
-     a6 vmulps zmm0,zmm0,zmm30
-     ac vmaxps zmm0,zmm0,zmm30
-     b2 vmovups [r8+rax*4]{k1},zmm0
-     b9 mov rax,[rsp+8]
-     c1 sub rax,1
-     c5 je 000000000000011Ah
-     cb mov [rsp+8],rax
-     d3 mov rdi,[rsp+10h]
-     db mov rsi,[rsp]
-     e3 mov rax,[rsi]
-     ea add [rdi],rax
-     f1 mov rax,[rsi+8]
-     f8 add [rdi+8],rax
-     ff mov rax,[rsi+10h]
-    106 add [rdi+10h],rax
-    10d mov rsi,[rsp+18h]
-    115 jmp 000000000000000Eh
-    11a add rsp,20h
-    11e vzeroupper
-    121 ret
-    ");
+    golden!(
+        "jit/the_loop_of_a_sum_with_a_constant_under_a_bound.txt",
+        disassembly(&code_of(&bounded_mean()))
+    );
 }
 
 #[test]
@@ -133,45 +85,10 @@ fn loops_of_either_level_and_of_wide_lanes() {
         maker.store(out);
         maker.kernel
     };
-    insta::assert_snapshot!(iteration(&code_of(&wide())), @r"
-    vmovups ymm0,[rdx+rax*4]
-    vpcmpltd k2,ymm0,ymm0
-    vcvtdq2pd zmm0,ymm0
-    vmovupd zmm1,[rcx+rax*8]
-    vaddpd zmm0,zmm1,zmm0
-    vblendmpd zmm0{k2},zmm1,zmm0
-    vcvtpd2ps ymm0,zmm0
-    vmovups [r8+rax*4],ymm0
-    add rax,8
-    cmp rax,rsi
-    jbe 0000000000000040h
-    ");
+    golden!("jit/wide_lanes_on_avx512.txt", iteration(&code_of(&wide())));
     LEVEL.set(Some(Isa::Avx2));
-    insta::assert_snapshot!(iteration(&code_of(&bounded_mean())), @r"
-    vcvtph2ps ymm0,[rdx+rax*2]
-    vmovups ymm1,[r8+rax*4]
-    vaddps ymm0,ymm1,ymm0
-    vmulps ymm0,ymm0,ymm14
-    vmaxps ymm0,ymm0,ymm14
-    vmovups [r9+rax*4],ymm0
-    add rax,8
-    cmp rax,rsi
-    jbe 0000000000000040h
-    ");
-    insta::assert_snapshot!(iteration(&code_of(&wide())), @r"
-    vmovups xmm0,[rdx+rax*4]
-    vpcmpgtd xmm1,xmm0,xmm0
-    vpmovsxdq ymm1,xmm1
-    vcvtdq2pd ymm0,xmm0
-    vmovups ymm2,[r8+rax*8]
-    vaddpd ymm0,ymm2,ymm0
-    vblendvpd ymm0,ymm2,ymm0,ymm1
-    vcvtpd2ps xmm0,ymm0
-    vmovups [r9+rax*4],xmm0
-    add rax,4
-    cmp rax,rsi
-    jbe 0000000000000040h
-    ");
+    golden!("jit/a_bounded_mean_on_avx2.txt", iteration(&code_of(&bounded_mean())));
+    golden!("jit/wide_lanes_on_avx2.txt", iteration(&code_of(&wide())));
     LEVEL.set(None);
 }
 

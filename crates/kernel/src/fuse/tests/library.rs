@@ -15,19 +15,7 @@ fn one_library_call_computes_all_needed_results() {
         Ok([y, routine(b, OpCode::Sort, 0, x)?, indices])
     });
     let program = lower(&both, FusionOptions::ALL, &Target::CPU).unwrap();
-    insta::assert_snapshot!(program, @r"
-    b0 = argument 0: f32[8]
-    b1 = f32[8]
-    b2 = i64[8]
-    b3 = f32[8]
-    sort over [2]
-      b1[4], b2[4] = sort(result=0, size=0)(b0[4])
-    neg over [8]
-      v0 = load b0[i0]
-      v1 = neg(v0): f32
-      b3[i0] = v1
-    outputs: [b3, b1, b2]
-    ");
+    golden!("fuse/one_library_call_computes_all_needed_results.txt", program);
     let indices = graph(|b| {
         let x = input(b, [4]);
         routine(b, OpCode::Sort, 0, x)?;

@@ -14,6 +14,7 @@ mod rows;
 mod structure;
 
 use super::*;
+use girih_ir::golden;
 use girih_ir::{Attrs, AxisSet, DType, GraphBuilder, Op, OpCode, Result, TensorSpec};
 
 /// Fusion within kernels, but not of kernels with each other.

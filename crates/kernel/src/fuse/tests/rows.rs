@@ -219,30 +219,11 @@ fn a_row_may_be_a_whole_gemm() {
 }
 
 #[test]
-fn it_reads_like_its_parts() {
+fn a_kernel_over_rows_reads_like_its_parts() {
     let g = graph(|b| {
         let x = input(b, [20, 3]);
         let max = b.max(x, AxisSet::one(1), true)?;
         Ok([b.sub(x, max)?])
     });
-    let text = kernels(&g).to_string();
-    let expected = "
-b0 = argument 0: f32[60]
-b1 = f32[20]
-b2 = f32[60]
-fused_reduce_max_sub over [20]
-  local b1: 4 bytes a row
-  reduce_max over [20 | 3]
-    prologue:
-      v0 = load b0[3*i0 + i1]
-    reduce max v0
-    v0 = core: f32
-    b1[i0] = v0
-  sub over [20, 3]
-    v0 = load b0[3*i0 + i1]
-    v1 = load b1[i0]
-    v2 = sub(v0, v1): f32
-    b2[3*i0 + i1] = v2
-outputs: [b2]";
-    assert_eq!(text.trim(), expected.trim(), "\n{text}");
+    golden!("fuse/a_kernel_over_rows_reads_like_its_parts.txt", kernels(&g));
 }
