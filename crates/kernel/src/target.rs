@@ -234,15 +234,24 @@ pub struct RowLimits {
     pub max_b: usize,
 }
 
+/// A dtype of B that a GEMM packs along K. Packing asks for few elements of many columns at a time, so
+/// a prologue would compute a row-major B in short runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedAlongK {
+    /// The dtype of B.
+    pub dtype: DType,
+    /// The lowest number of rows of C.
+    pub min_rows: usize,
+}
+
 /// Limits of GEMM prologues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrologueLimits {
     /// The dtypes whose GEMMs pack their operands.
-    pub packed: &'static [DType],
-    /// Dtypes of B for which instructions multiply groups of K indices, with the lowest number of
-    /// rows of C for which the GEMM uses them. They pack many columns at a time, so only short runs
-    /// of a row-major B would be computed.
-    pub grouped: &'static [(DType, usize)],
+    pub packed: DTypes,
+    /// The operands B that a GEMM packs along K only. Packing reads other operands B along K or along
+    /// their rows, whichever is contiguous.
+    pub packed_along_k: &'static [PackedAlongK],
     /// The highest number of elements of an operand that is certainly packed only once. A larger
     /// operand is computed as it is packed only if none of its ops is expensive.
     pub max_packed_once: usize,
@@ -252,9 +261,9 @@ pub struct PrologueLimits {
 }
 
 impl PrologueLimits {
-    /// Whether the GEMM multiplies groups of K indices.
-    pub fn is_grouped(&self, dtype: DType, rows: usize) -> bool {
-        self.grouped.iter().any(|&(grouped, min_rows)| grouped == dtype && rows >= min_rows)
+    /// Whether a GEMM with that many rows packs a B of the dtype along K only.
+    pub fn packs_along_k(&self, dtype: DType, rows: usize) -> bool {
+        self.packed_along_k.iter().any(|of| of.dtype == dtype && rows >= of.min_rows)
     }
 }
 
@@ -350,7 +359,7 @@ impl Target {
             max_b: 1 << 22,
         },
         prologue: PrologueLimits {
-            packed: &[
+            packed: DTypes::of(&[
                 DType::U8,
                 DType::U16,
                 DType::U32,
@@ -360,10 +369,13 @@ impl Target {
                 DType::F16,
                 DType::BF16,
                 DType::F32,
+            ]),
+            // A test of the code generator compares these with its packing.
+            packed_along_k: &[
+                PackedAlongK { dtype: DType::U8, min_rows: 0 },
+                PackedAlongK { dtype: DType::I8, min_rows: 0 },
+                PackedAlongK { dtype: DType::BF16, min_rows: 16 },
             ],
-            // VNNI multiplies bytes in groups of four, AMX bfloat16 in pairs. AMX pays from 16 rows
-            // on, which fill a tile.
-            grouped: &[(DType::U8, 0), (DType::I8, 0), (DType::BF16, 16)],
             max_packed_once: 1 << 22,
             max_rows: 512,
         },

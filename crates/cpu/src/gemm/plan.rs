@@ -108,7 +108,8 @@ pub(super) fn plan(problem: Problem) -> Option<Strategy> {
         return None;
     }
     if let Some(engine) = engine(&problem) {
-        // The strategy packs its columns of B with all of K.
+        // The strategy packs its columns of B with all of K; `PackedAlongK` of the target has these
+        // operands, for which fusion makes no other prologues.
         let computable = along_k(&problem.b) != Some(false);
         return computable.then(|| AmxVnniGemm::new(problem, engine))?.map(Strategy::AmxVnni);
     }

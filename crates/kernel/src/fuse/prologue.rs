@@ -76,7 +76,7 @@ impl Prologues {
         let names = Names::of(program);
         for (at, kernel) in program.kernels.iter().enumerate() {
             let Core::Gemm { lhs, rhs, dtype, .. } = &kernel.core else { continue };
-            if !target.prologue.packed.contains(dtype) {
+            if !target.prologue.packed.contains(*dtype) {
                 continue;
             }
             let mut makers = Makers::new();
@@ -133,7 +133,7 @@ fn fits_in_packing(
     let distinct = |d: usize| access.strides[d] != 0 || gemm.extents[d] == 1;
     let rows = gemm.size(&dims.rows);
     // Packing puts the rows of A side by side, so a column-major A would be computed in short runs.
-    let in_runs = along_k || !left && along_lines && !limits.is_grouped(access.dtype, rows);
+    let in_runs = along_k || !left && along_lines && !limits.packs_along_k(access.dtype, rows);
     match () {
         // All of A is packed before the GEMM runs, if it is not too large.
         _ if left && lines * k > limits.max_packed_once => Err(Refusal::OperandSize),

@@ -1,7 +1,8 @@
 //! GEMMs with fused operands: the same bits as the maps and the GEMM run one after another.
 
 use super::*;
-use girih_kernel::{Local, RowwiseCore, Val};
+use crate::gemm::microkernels::{Multiply, Stored, TILE_ROWS};
+use girih_kernel::{Local, RowwiseCore, Target, Val};
 
 /// Buffers: the sources of the two operands, a scale per column, the result, the operands.
 const X: u32 = 0;
@@ -202,6 +203,35 @@ fn large_operands_are_computed_block_by_block() {
             [(false, [true, true]), (true, [true, true]), (false, [true, false])]
         {
             Prologue { dtype, sizes, transposed, computed, body: transposed }.check();
+        }
+    }
+}
+
+/// Instructions that multiply groups of K indices pack B along K. The target has these operands,
+/// whatever instructions this machine has.
+#[test]
+fn the_target_has_the_operands_that_are_packed_along_k() {
+    let operands = [
+        (DType::F32, Stored::F32),
+        (DType::F16, Stored::F16),
+        (DType::BF16, Stored::BF16),
+        (DType::I8, Stored::I8),
+        (DType::U8, Stored::U8),
+        (DType::I16, Stored::I16),
+        (DType::U16, Stored::U16),
+        (DType::I32, Stored::I32),
+        (DType::U32, Stored::I32),
+    ];
+    for (dtype, stored) in operands {
+        for rows in [1, TILE_ROWS - 1, TILE_ROWS, 1000] {
+            let along_k = match Multiply::of(stored, stored) {
+                None => false,
+                Some(Multiply::BF16) => rows >= TILE_ROWS,
+                Some(Multiply::Bytes(..)) => true,
+            };
+            let limits = Target::CPU.prologue;
+            assert!(limits.packed.contains(dtype), "{dtype}");
+            assert_eq!(limits.packs_along_k(dtype, rows), along_k, "{dtype}, {rows} rows");
         }
     }
 }
