@@ -35,6 +35,8 @@ use crate::ir::Program;
 use crate::target::Lacking;
 use girih_ir::{Graph, NodeId};
 
+use options::Stage;
+
 pub use options::FusionOptions;
 pub use refusal::{Refusal, Refused};
 
@@ -123,21 +125,28 @@ pub fn lower_explained(
 fn run(lowering: Lowering<'_>, refusals: Refusals) -> Result<build::Built, LowerError> {
     let plan = plan::Plan::new(lowering, refusals)?;
     let mut built = build::program(lowering, plan);
+    verify("the plan", lowering, &built);
     let mut disabled = Vec::new();
-    for (on, pass) in lowering.options.passes() {
+    for Stage { name, on, pass } in lowering.options.stages() {
         if on {
             pass(lowering, &mut built);
+            verify(name, lowering, &built);
         } else if built.refusals.is_some() {
             disabled.extend(disabled::fusions(lowering, &built, pass));
         }
     }
     disabled::record(&mut built, disabled);
-    #[cfg(debug_assertions)]
-    if let Err(broken) = crate::verify::verify(&built.program) {
-        let (program, graph) = (&built.program, lowering.graph);
-        panic!("lowering made an ill-formed program: {broken}\n{program}\nfrom {graph}");
-    }
     #[cfg(test)]
     crate::text::tests::round_trip(&built.program);
     Ok(built)
+}
+
+/// Panics in debug builds if a pass made an ill-formed program.
+fn verify(pass: &str, lowering: Lowering<'_>, built: &build::Built) {
+    if cfg!(debug_assertions)
+        && let Err(broken) = crate::verify::verify(&built.program)
+    {
+        let (program, graph) = (&built.program, lowering.graph);
+        panic!("{pass} made an ill-formed program: {broken}\n{program}\nfrom {graph}");
+    }
 }

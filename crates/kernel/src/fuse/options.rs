@@ -1,16 +1,39 @@
-//! The fusions as one table: the name, the switch and a sentence for each fusion, and the function
-//! of each fusion that is a pass of its own. To add a fusion over kernels, write a module and add a
-//! line here. Lowering, the switches by name, the cache keys and the property tests all use the
-//! table.
+//! The fusions as one table: the name, the switch and a sentence for each fusion, and how it is made.
+//! Lowering, the switches by name, the cache keys and the property tests all use the table.
+//!
+//! Fusions `by` a function are passes over the kernels of a program. To add one, write a module and
+//! add a line here. Fusions `by planner` are flags of the planner and the builder, which decide value
+//! by value whether a kernel computes, loads or stores it. They cannot be passes: a pass over kernels
+//! finds values in memory that one kernel stores and another loads, and the kernels of these fusions
+//! compute values that are never in memory, at points that only composed index maps describe. The
+//! decisions also depend on each other: whether a reduction computes its operand depends on the
+//! kernels that compute the operand anyway.
 
 use super::build::Built;
-use super::{Lowering, borders, horizontal, prologue, rows};
+use super::{Lowering, borders, horizontal, prologue, reuse, rows};
 
 /// A pass over the kernels of a program.
 pub(super) type KernelPass = fn(Lowering<'_>, &mut Built);
 
+/// A pass, its name, and whether it is on.
+pub(super) struct Stage {
+    pub name: &'static str,
+    pub on: bool,
+    pub pass: KernelPass,
+}
+
+/// The pass of a line of the table, if it has one.
+macro_rules! pass {
+    (planner) => {
+        None
+    };
+    ($pass:path) => {
+        Some($pass as KernelPass)
+    };
+}
+
 macro_rules! fusions {
-    ($($(#[$doc:meta])* $name:ident = $bit:literal $(, $pass:path)?;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $bit:literal, by $($maker:ident)::+;)*) => {
         /// The fusions that are allowed. Each can be switched off separately; none changes a bit of
         /// a result.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,11 +63,12 @@ macro_rules! fusions {
                 $((self.$name as u32) << $bit)|*
             }
 
-            /// The passes over kernels in order, each with true if it is on. They fuse several ops,
-            /// so there are none without `elementwise`.
-            pub(super) fn passes(self) -> impl Iterator<Item = (bool, KernelPass)> {
-                let table = [$($((self.$name, $pass as KernelPass),)?)*];
-                table.into_iter().filter(move |_| self.elementwise)
+            /// The passes over kernels in order. They fuse several ops, so there are none without
+            /// `elementwise`.
+            pub(super) fn stages(self) -> impl Iterator<Item = Stage> {
+                let table = [$((stringify!($name), self.$name, pass!($($maker)::+))),*];
+                let stage = |(name, on, pass)| Some(Stage { name, on, pass: pass? });
+                table.into_iter().filter_map(stage).filter(move |_| self.elementwise)
             }
         }
     };
@@ -52,31 +76,31 @@ macro_rules! fusions {
 
 fusions! {
     /// Vertical: elementwise and gathering ops are computed by the kernels that consume them.
-    elementwise = 0;
+    elementwise = 0, by planner;
     /// Vertical: permutes, slices, flips and broadcasts become strides rather than copies.
-    views = 1;
+    views = 1, by planner;
     /// Vertical: reductions compute their operand in their own loop.
-    reduction_prologue = 2;
+    reduction_prologue = 2, by planner;
     /// Vertical: elementwise consumers of a reduction are computed by its kernel.
-    reduction_epilogue = 3;
+    reduction_epilogue = 3, by planner;
     /// Vertical: elementwise consumers of a GEMM are computed by its kernel.
-    matmul_epilogue = 4;
+    matmul_epilogue = 4, by planner;
     /// Row-wise: kernels that pass rows to each other run as one kernel, a few rows at a time. No
     /// effect without `elementwise`.
-    rows = 5, rows::group;
+    rows = 5, by rows::group;
     /// Operands of a GEMM are computed by its kernel as it packs them (a GEMM prologue). No effect
     /// without `elementwise`.
-    matmul_prologue = 6, prologue::group;
+    matmul_prologue = 6, by prologue::group;
     /// Horizontal: independent updates, and independent small kernels, run as one kernel. No effect
     /// without `elementwise`.
-    horizontal = 7, horizontal::group;
+    horizontal = 7, by horizontal::group;
     /// In a kernel of several parts, a reduction stores an expensive value that a later part would
     /// compute too. No effect without `rows` and `horizontal`.
-    reuse = 8;
+    reuse = 8, by reuse::share;
     /// Two kernels both compute a large value if that costs less than its memory traffic.
-    rematerialisation = 9;
+    rematerialisation = 9, by planner;
     /// A large pad fills the border around its operand only. No effect without `elementwise`.
-    borders = 10, borders::split;
+    borders = 10, by borders::split;
 }
 
 impl Default for FusionOptions {
@@ -118,10 +142,19 @@ mod tests {
     }
 
     #[test]
-    fn each_pass_over_kernels_has_its_switch() {
-        let count = |options: FusionOptions| options.passes().filter(|(on, _)| *on).count();
-        assert_eq!(count(FusionOptions::ALL), 4);
-        assert_eq!(count(FusionOptions { horizontal: false, ..FusionOptions::ALL }), 3);
-        assert_eq!(count(FusionOptions { elementwise: false, ..FusionOptions::ALL }), 0);
+    fn each_fusion_is_a_pass_with_a_switch_or_a_flag_of_the_planner() {
+        let on = |options: FusionOptions| {
+            let on = options.stages().filter(|stage| stage.on);
+            on.map(|stage| stage.name).collect::<Vec<_>>()
+        };
+        let passes = ["rows", "matmul_prologue", "horizontal", "reuse", "borders"];
+        assert_eq!(on(FusionOptions::ALL), passes);
+        for name in passes {
+            let bit = FusionOptions::NAMES.iter().position(|of| *of == name).unwrap();
+            let options = FusionOptions::from_bits(FusionOptions::ALL.bits() & !(1 << bit));
+            assert!(!on(options).contains(&name) && on(options).len() == 4);
+        }
+        let none: [&str; 0] = [];
+        assert_eq!(on(FusionOptions { elementwise: false, ..FusionOptions::ALL }), none);
     }
 }

@@ -1,10 +1,14 @@
-//! Reuse of intermediates: if a reduction of a group over rows computes an expensive value that a
+//! Reuse of intermediates: if a reduction in a kernel over rows computes an expensive value that a
 //! later part computes too, such as the exponentials of a softmax, the reduction stores the value.
+//! It becomes a local of the kernel, like the buffers by which the parts pass each other rows.
 
+use super::Lowering;
+use super::build::Built;
 use crate::Target;
 use crate::dead::operands;
 use crate::ir::{
-    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, Store, Val,
+    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Local, Program,
+    RowwiseCore, Store, Val,
 };
 use girih_ir::{DType, Literal, OpCode};
 use rustc_hash::FxHashMap;
@@ -53,22 +57,58 @@ impl ValueKeys {
     }
 }
 
-/// Stores the values that later parts would compute too.
-pub(super) fn reuse(target: &Target, program: &mut Program, parts: &mut [Kernel]) {
+/// Stores values in the kernels over rows that later parts of the kernels would compute too.
+pub(super) fn share(lowering: Lowering<'_>, built: &mut Built) {
+    let program = &mut built.program;
+    let mut kernels = std::mem::take(&mut program.kernels);
+    for kernel in &mut kernels {
+        let rows = kernel.points();
+        let Core::Rows(core) = &mut kernel.core else { continue };
+        let before = program.buffers.len();
+        if share_in(lowering.target, program, &mut core.parts) {
+            core.locals = locals(program, rows, core, before);
+        }
+    }
+    program.kernels = kernels;
+}
+
+/// Stores the values that later parts would compute too; false if there are none.
+fn share_in(target: &Target, program: &mut Program, parts: &mut [Kernel]) -> bool {
+    let mut shared = false;
     for first in 0..parts.len() {
         for second in first + 1..parts.len() {
             let (head, tail) = parts.split_at_mut(second);
-            reuse_in(target, program, &mut head[first], &mut tail[0]);
+            shared |= reuse(target, program, &mut head[first], &mut tail[0]);
         }
     }
+    shared
 }
 
-/// Replaces the expensive values of a map that a reduction over the same space computes too.
-fn reuse_in(target: &Target, program: &mut Program, reduction: &mut Kernel, map: &mut Kernel) {
+/// The locals of a kernel whose parts share values: those that it had, unless no part reads them any
+/// more, and the buffers of the values, which are those from number `before` on.
+fn locals(program: &Program, rows: usize, core: &RowwiseCore, before: usize) -> Vec<Local> {
+    let read: Vec<BufferId> = core.parts.iter().flat_map(Kernel::reads).collect();
+    let passes_rows = |id: BufferId| {
+        let local = core.locals.iter().any(|local| local.buffer == id);
+        (local || id.0 as usize >= before) && read.contains(&id)
+    };
+    let mut locals: Vec<Local> = Vec::new();
+    for buffer in core.parts.iter().flat_map(Kernel::writes) {
+        if passes_rows(buffer) && locals.iter().all(|local| local.buffer != buffer) {
+            let row_bytes = program.buffers[buffer.0 as usize].size_bytes() / rows;
+            locals.push(Local { buffer, row_bytes });
+        }
+    }
+    locals
+}
+
+/// Replaces the expensive values of a map that a reduction over the same space computes too; false
+/// if there are none.
+fn reuse(target: &Target, program: &mut Program, reduction: &mut Kernel, map: &mut Kernel) -> bool {
     let same = reduction.extents == map.extents && map.core == Core::Map;
-    let Core::Reduce { prologue, .. } = &reduction.core else { return };
+    let Core::Reduce { prologue, .. } = &reduction.core else { return false };
     if !same {
-        return;
+        return false;
     }
     let mut keys = ValueKeys::default();
     let known = keys.number(reduction, prologue);
@@ -84,12 +124,13 @@ fn reuse_in(target: &Target, program: &mut Program, reduction: &mut Kernel, map:
         .filter(|&v| heavy[v] && matches!(map.body.insts[v], Inst::Op { .. }) && outermost(v))
         .filter_map(|v| Some((v, twin(v)?)))
         .collect();
-    for (value, twin) in common {
+    for &(value, twin) in &common {
         let access = stored_value(program, reduction, Val(twin as u32));
         map.accesses.push(access);
         map.body.insts[value] = Inst::Load(AccessId(map.accesses.len() as u32 - 1));
     }
     map.sweep();
+    !common.is_empty()
 }
 
 /// For each value, whether it depends on an expensive op.

@@ -11,7 +11,6 @@
 //! by row (as locals).
 
 use super::build::Built;
-use super::reuse::reuse;
 use super::{Lowering, Refusal, Refused, name};
 use crate::ir::{BufferId, Core, Kernel, Local, Program, RowwiseCore};
 use crate::place::copied;
@@ -453,9 +452,9 @@ impl Uses {
         Uses(others)
     }
 
-    /// Whether the buffer is used; false for buffers that were added later.
+    /// Whether the buffer is used.
     fn contains(&self, id: BufferId) -> bool {
-        self.0.get(id.0 as usize).is_some_and(|&count| count > 0)
+        self.0[id.0 as usize] > 0
     }
 }
 
@@ -466,7 +465,7 @@ fn finish(lowering: Lowering<'_>, built: &mut Built, uses: &Uses, mut group: Gro
             let FusionPart { kernel, nodes, .. } = group.parts.remove(0);
             (kernel, nodes)
         }
-        _ => fuse_parts(lowering, &mut built.program, uses, group),
+        _ => fuse_parts(lowering.graph, &built.program, uses, group),
     };
     built.program.kernels.push(kernel);
     built.nodes.push(nodes);
@@ -474,18 +473,15 @@ fn finish(lowering: Lowering<'_>, built: &mut Built, uses: &Uses, mut group: Gro
 
 /// Fuses the parts of a group into one kernel; also returns the nodes that the kernel computes.
 fn fuse_parts(
-    lowering: Lowering<'_>,
-    program: &mut Program,
+    graph: &Graph,
+    program: &Program,
     uses: &Uses,
     group: Group,
 ) -> (Kernel, Vec<NodeId>) {
     let rows = group.rows.iter().copied().max().unwrap_or(1);
     let outside = uses.besides(&group.parts);
     let parts = group.parts.into_iter().map(|part| (part.kernel, part.nodes));
-    let (mut parts, nodes): (Vec<Kernel>, Vec<Vec<NodeId>>) = parts.unzip();
-    if lowering.options.reuse {
-        reuse(lowering.target, program, &mut parts);
-    }
+    let (parts, nodes): (Vec<Kernel>, Vec<Vec<NodeId>>) = parts.unzip();
     let mut locals: Vec<Local> = Vec::new();
     let read: Vec<BufferId> = parts.iter().flat_map(Kernel::reads).collect();
     for buffer in parts.iter().flat_map(Kernel::writes) {
@@ -496,7 +492,7 @@ fn fuse_parts(
             locals.push(Local { buffer, row_bytes });
         }
     }
-    over_rows(lowering.graph, rows, (parts, nodes), locals)
+    over_rows(graph, rows, (parts, nodes), locals)
 }
 
 /// A kernel over `rows` rows of parts, each with the nodes that it computes.
