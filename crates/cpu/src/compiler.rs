@@ -1,7 +1,8 @@
-//! The compiler that the executor of `girih-exec` calls on the host: `jit` compiles chains of
-//! loops, and `gemm` compiles the GEMMs of kernels over rows.
+//! The compiler that the executor of `girih-exec` calls on the host: `jit` compiles chains of loops
+//! and cycles of chains, and `strategy` chooses how the GEMMs of kernels over rows are multiplied.
 
-use crate::{jit, kernel};
+use crate::jit;
+use crate::strategy::{Part, Strategy};
 use girih_exec::{Chain, ChainOp, Compiled, CompiledCycle, CompiledGemm, Compiler, CycleChain};
 use girih_kernel::Kernel;
 
@@ -22,6 +23,9 @@ impl Compiler for HostCompiler {
     }
 
     fn rowwise_gemm(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn CompiledGemm>> {
-        kernel::rowwise_gemm(kernel, rows)
+        match Strategy::of(kernel, Part::Rows(rows)) {
+            Strategy::Rowwise(gemm) => Some(gemm),
+            _ => None,
+        }
     }
 }

@@ -4,14 +4,14 @@
 use crate::checked;
 use crate::compiler::HostCompiler;
 #[cfg(target_arch = "x86_64")]
-use crate::gemm::{GeneratedGemm, RowwiseGemm};
+use crate::gemm::GeneratedGemm;
 use crate::library_gemm::LibraryGemm;
 use crate::pool::Pool;
 use crate::prepacked::{LoopWeights, PrepackedStore, ProgramWeights};
+use crate::strategy::{Part, Strategy};
 use crate::threads::Threads;
 use girih_exec::{
-    Bindings, Bounds, CompiledGemm, Driver, ExecError, FusedCycle, Hooks, Prepared,
-    StridedIterations,
+    Bindings, Bounds, Driver, ExecError, FusedCycle, Hooks, Prepared, StridedIterations,
 };
 use girih_kernel::{Core, Kernel, Local, Program, RowwiseCore};
 use smallvec::SmallVec;
@@ -180,23 +180,21 @@ impl LoadedKernel {
                 driver: Driver::new(control),
             })));
         }
-        if let Core::Rows(rows) = &kernel.core
-            && kernel.points() == 1
-            && let Some((maps, gemm)) = rows.prologues_and_gemm()
-        {
-            return generated_gemm(gemm, maps).unwrap_or_else(|| {
-                LoadedKernel::of(Implementation::InOrder(Box::new(InOrder::new(
-                    rows, often, checked,
-                ))))
-            });
-        }
-        if let Some(gemm) = generated_gemm(kernel, &[]) {
-            return gemm;
-        }
-        let prepared = Prepared::compiled(kernel, &HostCompiler, often);
-        LoadedKernel::of(match library_gemm(kernel) {
-            Some(gemm) => Implementation::LibraryGemm(Box::new((gemm, prepared))),
-            None => Implementation::Portable(Box::new(prepared)),
+        let prepare = |kernel, often| Prepared::compiled(kernel, &HostCompiler, often);
+        LoadedKernel::of(match Strategy::of(kernel, Part::Whole) {
+            #[cfg(target_arch = "x86_64")]
+            Strategy::Generated { gemm, kernel } => {
+                Implementation::GeneratedGemm(Box::new((gemm, prepare(kernel, false))))
+            }
+            Strategy::Library(gemm) => {
+                Implementation::LibraryGemm(Box::new((gemm, prepare(kernel, often))))
+            }
+            Strategy::InOrder(rows) => {
+                Implementation::InOrder(Box::new(InOrder::new(rows, often, checked)))
+            }
+            Strategy::Portable | Strategy::Rowwise(_) => {
+                Implementation::Portable(Box::new(prepare(kernel, often)))
+            }
         })
     }
 
@@ -417,41 +415,6 @@ impl LoadedControl {
         // SAFETY: the caller's promise; the hooks run the kernels and nothing else.
         unsafe { driver.run(bindings, hooks) }
     }
-}
-
-/// A GEMM in generated micro-kernels; `maps` are prologues that compute its operands as they are
-/// packed.
-#[cfg(target_arch = "x86_64")]
-fn generated_gemm(kernel: &Kernel, maps: &[Kernel]) -> Option<LoadedKernel> {
-    let gemm = GeneratedGemm::new(kernel, maps)?;
-    #[cfg(test)]
-    crate::dump::record_gemm(gemm.describe());
-    let prepared = Prepared::compiled(kernel, &HostCompiler, false);
-    Some(LoadedKernel::of(Implementation::GeneratedGemm(Box::new((gemm, prepared)))))
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn generated_gemm(_: &Kernel, _: &[Kernel]) -> Option<LoadedKernel> {
-    None
-}
-
-/// A GEMM through the `gemm` crate.
-fn library_gemm(kernel: &Kernel) -> Option<LibraryGemm> {
-    let gemm = LibraryGemm::new(kernel)?;
-    #[cfg(all(test, target_arch = "x86_64"))]
-    crate::dump::record_gemm(gemm.describe());
-    Some(gemm)
-}
-
-/// The GEMM of a kernel over rows that is run on these numbers of rows at a time.
-pub(crate) fn rowwise_gemm(kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn CompiledGemm>> {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(gemm) = RowwiseGemm::new(kernel, rows) {
-        #[cfg(test)]
-        crate::dump::record_gemm(gemm.describe());
-        return Some(Box::new(gemm));
-    }
-    Some(Box::new(library_gemm(kernel)?))
 }
 
 /// # Safety

@@ -3,9 +3,8 @@
 //! [`HostBackend`] compiles a closed graph to a plan of kernels: the pipeline of `girih-compile`
 //! with [`HostCodeGen`], which compiles single kernels. [`HostDevice`] runs the plan.
 //! [`LoadedKernel`] is one kernel that is ready to run. Maps, reductions and scatters run in the
-//! portable executor, with generated code for chains of loops. GEMMs of f32, halves and integers of
-//! up to 32 bits run in generated micro-kernels on machines with AVX2 or AVX-512; other GEMMs of
-//! floats run in the `gemm` crate, and other GEMMs of integers in the portable executor. The
+//! portable executor, with generated code for chains of loops. `strategy` chooses how a GEMM is
+//! multiplied: in generated micro-kernels, by the `gemm` crate, or in the portable executor. The
 //! kernel's epilogue runs on each part of a GEMM while the part is in the cache. The division of
 //! work does not depend on the number of threads of the [`Pool`], so results do not depend on it
 //! either.
@@ -35,6 +34,7 @@ mod library_gemm;
 mod memory;
 pub mod pool;
 mod prepacked;
+mod strategy;
 mod threads;
 mod wait;
 

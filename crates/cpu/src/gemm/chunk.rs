@@ -60,7 +60,7 @@ unsafe impl Sync for BlockA {}
 #[derive(Clone, Copy)]
 pub(super) enum BlockB {
     /// In memory, or in a block that a prologue computed: the address at which B begins. The
-    /// strategy packs B from there, or reads B there.
+    /// variant packs B from there, or reads B there.
     Unpacked(*const u8),
     /// In panels that an earlier run has packed.
     Prepacked(PrepackedB),
@@ -206,7 +206,7 @@ impl BlockedGemm {
         })
     }
 
-    /// The operands of a block of K: `packed`, or packed and computed to `memory` as the strategy
+    /// The operands of a block of K: `packed`, or packed and computed to `memory` as the variant
     /// requires.
     ///
     /// # Safety
@@ -293,7 +293,7 @@ impl BlockedGemm {
     }
 
     /// The slabs of a chunk. Each is packed before its tiles run, unless B is prepacked or the
-    /// strategy reads B in memory.
+    /// variant reads B in memory.
     ///
     /// # Safety
     /// As [`BlockedGemm::run_chunk`]; the block's panels have room for a slab.
@@ -391,7 +391,7 @@ impl BlockedGemm {
     }
 
     /// Runs the micro-kernel of one tile and one panel, with A and B from the sources of the
-    /// strategy.
+    /// variant.
     ///
     /// # Safety
     /// As [`BlockedGemm::run_slab`].

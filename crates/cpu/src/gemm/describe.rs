@@ -2,7 +2,7 @@
 //! BLIS, not the names of fields.
 
 use super::blocking::Blocking;
-use super::plan::{BlockedGemm, ReadA, ReadB, Strategy};
+use super::plan::{BlockedGemm, ReadA, ReadB, Variant};
 use super::problem::Problem;
 use super::{GeneratedGemm, RowwiseGemm};
 
@@ -52,35 +52,35 @@ fn ends_text(problem: &Problem, prepackable: Option<usize>, cost_ns: u64) -> Str
 }
 
 impl GeneratedGemm {
-    /// The strategy.
-    pub fn strategy(&self) -> &'static str {
+    /// The variant.
+    pub fn variant(&self) -> &'static str {
         match &self.0 {
-            Strategy::Small(_) => "small matrices",
-            Strategy::AmxVnni(_) => "matrix engine",
-            Strategy::Transposed(_) => "transposed convolution",
-            Strategy::Dots(_) => "dot products",
-            Strategy::Blocked(gemm) => gemm.strategy(),
+            Variant::Small(_) => "small matrices",
+            Variant::AmxVnni(_) => "matrix engine",
+            Variant::Transposed(_) => "transposed convolution",
+            Variant::Dots(_) => "dot products",
+            Variant::Blocked(gemm) => gemm.variant(),
         }
     }
 
     /// The decisions, as text.
     pub fn describe(&self) -> String {
         let (problem, cost_ns, engine) = match &self.0 {
-            Strategy::Small(gemm) => (&gemm.problem, gemm.cost_ns(), String::new()),
-            Strategy::AmxVnni(gemm) => (&gemm.problem, gemm.cost_ns(), gemm.describe()),
-            Strategy::Transposed(gemm) => (&gemm.problem, gemm.cost_ns(), gemm.describe()),
-            Strategy::Dots(gemm) => (&gemm.problem, gemm.cost_ns(), String::new()),
-            Strategy::Blocked(gemm) => return gemm.describe(),
+            Variant::Small(gemm) => (&gemm.problem, gemm.cost_ns(), String::new()),
+            Variant::AmxVnni(gemm) => (&gemm.problem, gemm.cost_ns(), gemm.describe()),
+            Variant::Transposed(gemm) => (&gemm.problem, gemm.cost_ns(), gemm.describe()),
+            Variant::Dots(gemm) => (&gemm.problem, gemm.cost_ns(), String::new()),
+            Variant::Blocked(gemm) => return gemm.describe(),
         };
         let prepackable = self.prepackable();
         let (sizes, ends) =
             (sizes_text(problem, problem.k), ends_text(problem, prepackable, cost_ns));
-        format!("{sizes}: {}{engine}; {ends}", self.strategy())
+        format!("{sizes}: {}{engine}; {ends}", self.variant())
     }
 }
 
 impl BlockedGemm {
-    fn strategy(&self) -> &'static str {
+    fn variant(&self) -> &'static str {
         match self.b {
             ReadB::PackedAhead(_) => "B packed ahead",
             ReadB::Pairs(_) => "pairs packed ahead",
@@ -97,7 +97,7 @@ impl BlockedGemm {
         format!(
             "{}: {}; A in place {lda:?}; A packed for all {}; {}; {}",
             sizes_text(&self.problem, self.k),
-            self.strategy(),
+            self.variant(),
             yes(self.a == ReadA::PackedWhole),
             ends_text(&self.problem, self.prepackable(), self.cost_ns()),
             blocking_text(&self.blocking),

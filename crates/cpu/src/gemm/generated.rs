@@ -2,7 +2,7 @@
 
 use super::microkernels::Function;
 use super::operand::Operand;
-use super::plan::{BlockedGemm, ReadB, Strategy, plan};
+use super::plan::{BlockedGemm, ReadB, Variant, plan};
 use super::problem::Problem;
 use crate::pool::Pool;
 use crate::prepacked::PrepackedStore;
@@ -10,7 +10,7 @@ use girih_exec::{Bindings, ExecError, Prepared};
 use girih_kernel::Kernel;
 
 /// A GEMM that is ready to run.
-pub(crate) struct GeneratedGemm(pub(super) Strategy);
+pub(crate) struct GeneratedGemm(pub(super) Variant);
 
 impl GeneratedGemm {
     /// A GEMM whose operands are in memory or computed by `maps` (prologues). `None` for dtypes and
@@ -34,11 +34,11 @@ impl GeneratedGemm {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.0 {
-                Strategy::Small(gemm) => gemm.run(bindings, pool),
-                Strategy::AmxVnni(gemm) => gemm.run(prepared, bindings, pool, store),
-                Strategy::Transposed(gemm) => gemm.run(prepared, bindings, pool, store),
-                Strategy::Dots(gemm) => gemm.run(prepared, bindings, pool),
-                Strategy::Blocked(gemm) => gemm.run(prepared, bindings, pool, store),
+                Variant::Small(gemm) => gemm.run(bindings, pool),
+                Variant::AmxVnni(gemm) => gemm.run(prepared, bindings, pool, store),
+                Variant::Transposed(gemm) => gemm.run(prepared, bindings, pool, store),
+                Variant::Dots(gemm) => gemm.run(prepared, bindings, pool),
+                Variant::Blocked(gemm) => gemm.run(prepared, bindings, pool, store),
             }
         }
     }
@@ -47,21 +47,21 @@ impl GeneratedGemm {
     /// transposed convolution.
     pub fn prepackable(&self) -> Option<usize> {
         match &self.0 {
-            Strategy::Dots(_) | Strategy::Small(_) => None,
-            Strategy::AmxVnni(gemm) => gemm.prepackable(),
-            Strategy::Transposed(gemm) => gemm.prepackable(),
-            Strategy::Blocked(gemm) => gemm.prepackable(),
+            Variant::Dots(_) | Variant::Small(_) => None,
+            Variant::AmxVnni(gemm) => gemm.prepackable(),
+            Variant::Transposed(gemm) => gemm.prepackable(),
+            Variant::Blocked(gemm) => gemm.prepackable(),
         }
     }
 
     /// The approximate time on one core in nanoseconds.
     pub fn cost_ns(&self) -> u64 {
         match &self.0 {
-            Strategy::Small(gemm) => gemm.cost_ns(),
-            Strategy::AmxVnni(gemm) => gemm.cost_ns(),
-            Strategy::Transposed(gemm) => gemm.cost_ns(),
-            Strategy::Dots(gemm) => gemm.cost_ns(),
-            Strategy::Blocked(gemm) => gemm.cost_ns(),
+            Variant::Small(gemm) => gemm.cost_ns(),
+            Variant::AmxVnni(gemm) => gemm.cost_ns(),
+            Variant::Transposed(gemm) => gemm.cost_ns(),
+            Variant::Dots(gemm) => gemm.cost_ns(),
+            Variant::Blocked(gemm) => gemm.cost_ns(),
         }
     }
 
@@ -69,7 +69,7 @@ impl GeneratedGemm {
     /// it is multiplied.
     pub fn packing(&self) -> Option<(usize, u64)> {
         match &self.0 {
-            Strategy::Blocked(gemm) if gemm.packs_b_ahead() => {
+            Variant::Blocked(gemm) if gemm.packs_b_ahead() => {
                 let Operand::Memory(b) = &gemm.problem.b else { return None };
                 Some((b.buffer, gemm.packing_ns()))
             }
@@ -80,11 +80,11 @@ impl GeneratedGemm {
     /// The machine code of the micro-kernels and prologues.
     pub fn code(&self) -> Vec<Vec<u8>> {
         match &self.0 {
-            Strategy::Small(_) => vec![],
-            Strategy::AmxVnni(gemm) => with_prologues(gemm.functions(), &gemm.problem),
-            Strategy::Transposed(gemm) => with_prologues(gemm.functions(), &gemm.problem),
-            Strategy::Dots(gemm) => with_prologues(gemm.functions(), &gemm.problem),
-            Strategy::Blocked(gemm) => gemm.code(),
+            Variant::Small(_) => vec![],
+            Variant::AmxVnni(gemm) => with_prologues(gemm.functions(), &gemm.problem),
+            Variant::Transposed(gemm) => with_prologues(gemm.functions(), &gemm.problem),
+            Variant::Dots(gemm) => with_prologues(gemm.functions(), &gemm.problem),
+            Variant::Blocked(gemm) => gemm.code(),
         }
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! [`GeneratedGemm`] multiplies f32, halves and integers of up to 32 bits in generated
 //! micro-kernels, on machines with AVX2 or AVX-512. [`RowwiseGemm`] is the same for the GEMMs of
-//! kernels over rows. `library_gemm` has the GEMMs of other floats and of other machines.
+//! kernels over rows. [`crate::strategy`] has the other ways to multiply, and chooses among all.
 //!
-//! A `Problem` describes the computation, and a `Strategy` the method. `plan` chooses the strategy
-//! by one table. Most GEMMs are blocked (Goto and van de Geijn; BLIS). The columns of B are divided
-//! into panels. Several panels form a slab, which is packed into the L2 cache and used by all row
-//! tiles. If a chunk has few row tiles, the first tile reads B in memory and packs it for the
-//! others. Weights that many runs use stay packed (`prepacked`). A is packed once for all chunks,
-//! or read in memory if there are few columns.
+//! A `Problem` describes the computation, and a `Variant` the loops and micro-kernels. `plan`
+//! chooses the variant by one table. Most GEMMs are blocked (Goto and van de Geijn; BLIS). The
+//! columns of B are divided into panels. Several panels form a slab, which is packed into the L2
+//! cache and used by all row tiles. If a chunk has few row tiles, the first tile reads B in memory
+//! and packs it for the others. Weights that many runs use stay packed (`prepacked`). A is packed
+//! once for all chunks, or by each chunk if it is large, or read in memory if there are few columns.
 //!
 //! A convolution is a GEMM. The rows, the columns and K of an operand may each have any number of
 //! strided dimensions, so the windows of an image are the B of a GEMM: the windows are packed

@@ -1,20 +1,21 @@
-//! The choice of a strategy for a GEMM, and the strategies.
+//! The variants of a generated GEMM, and the choice of one. [`crate::strategy`] chooses which GEMMs
+//! are generated.
 //!
-//! [`plan()`] takes the first strategy of this table whose condition holds. A function of this file
+//! [`plan()`] takes the first variant of this table whose condition holds. A function of this file
 //! states each condition, with the measurements behind its constants. A plan is complete when it is
 //! built.
 //!
-//! | strategy | condition |
+//! | variant | condition |
 //! | --- | --- |
-//! | [`Strategy::Dots`] | [`is_for_row()`]: a matrix times a vector, as a transposed row times a matrix |
-//! | [`Strategy::Small`] | [`is_for_small()`]: a batch of small matrices |
-//! | [`Strategy::AmxVnni`] | [`engine()`]: bfloat16 or bytes on a machine with AMX, or with AVX-512 BF16 or VNNI |
-//! | [`Strategy::Transposed`] | [`transposed_tiles()`]: windows of images (convolution) |
-//! | [`Strategy::Dots`] | [`is_for_copied_dots()`]: a few rows times a few columns; [`is_for_dots()`]: a few rows times a column-major B |
-//! | [`Strategy::Blocked`], [`ReadB::Pairs`] | [`is_for_pairs()`]: short integers, some rows |
-//! | [`Strategy::Blocked`], [`ReadB::PackedByFirstTile`] | [`is_packed_by_first_tile()`]: a row-major B, few rows |
-//! | [`Strategy::Blocked`], [`ReadB::Indirect`] | [`read_indirectly()`]: windows of an image (convolution), few rows |
-//! | [`Strategy::Blocked`], [`ReadB::PackedAhead`] | others, also convolutions: packing follows all strides |
+//! | [`Variant::Dots`] | [`is_for_row()`]: a matrix times a vector, as a transposed row times a matrix |
+//! | [`Variant::Small`] | [`is_for_small()`]: a batch of small matrices |
+//! | [`Variant::AmxVnni`] | [`engine()`]: bfloat16 or bytes on a machine with AMX, or with AVX-512 BF16 or VNNI |
+//! | [`Variant::Transposed`] | [`transposed_tiles()`]: windows of images (convolution) |
+//! | [`Variant::Dots`] | [`is_for_copied_dots()`]: a few rows times a few columns; [`is_for_dots()`]: a few rows times a column-major B |
+//! | [`Variant::Blocked`], [`ReadB::Pairs`] | [`is_for_pairs()`]: short integers, some rows |
+//! | [`Variant::Blocked`], [`ReadB::PackedByFirstTile`] | [`is_packed_by_first_tile()`]: a row-major B, few rows |
+//! | [`Variant::Blocked`], [`ReadB::Indirect`] | [`read_indirectly()`]: windows of an image (convolution), few rows |
+//! | [`Variant::Blocked`], [`ReadB::PackedAhead`] | others, also convolutions: packing follows all strides |
 //!
 //! A blocked GEMM of few rows also divides K among threads ([`split_k_parts()`]), and reads A in
 //! memory or packs it ([`ReadA`]). B that is an argument of several runs is read prepacked
@@ -37,9 +38,9 @@ use super::transposed::TransposedGemm;
 /// The cost of packing an element of B, in multiplications.
 pub(super) const PACK_COST: usize = 24;
 
-/// A strategy for a GEMM, with all data that it needs.
+/// A variant of a generated GEMM, with all data that it needs.
 #[allow(clippy::large_enum_variant, reason = "a kernel has one, which is in a box")]
-pub(super) enum Strategy {
+pub(super) enum Variant {
     /// Several small matrices of a batch at a time.
     Small(SmallGemm),
     /// AMX, or AVX-512 BF16 or VNNI.
@@ -93,46 +94,46 @@ pub(super) enum ReadB {
 }
 
 /// The plan of a problem. `None` if code cannot be generated for this machine, or if a fused
-/// operand cannot be computed in the order in which the strategy packs it.
-pub(super) fn plan(problem: Problem) -> Option<Strategy> {
+/// operand cannot be computed in the order in which the variant packs it.
+pub(super) fn plan(problem: Problem) -> Option<Variant> {
     if is_for_row(&problem) {
         let computable = [&problem.a, &problem.b].into_iter().all(|x| along_k(x) != Some(false));
         let of = || DotGemm::new(problem.transposed_column());
-        return computable.then(of)?.map(Strategy::Dots);
+        return computable.then(of)?.map(Variant::Dots);
     }
     if enabled() && problem.k < MIN_DOT_K && is_for_small(&problem) {
-        return Some(Strategy::Small(SmallGemm::new(problem)));
+        return Some(Variant::Small(SmallGemm::new(problem)));
     }
     let Problem { m, n, k, .. } = problem;
     if along_k(&problem.a) == Some(false) {
         return None;
     }
     if let Some(engine) = engine(&problem) {
-        // The strategy packs its columns of B with all of K; `PackedAlongK` of the target has these
+        // The variant packs its columns of B with all of K; `PackedAlongK` of the target has these
         // operands, for which fusion makes no other prologues.
         let computable = along_k(&problem.b) != Some(false);
-        return computable.then(|| AmxVnniGemm::new(problem, engine))?.map(Strategy::AmxVnni);
+        return computable.then(|| AmxVnniGemm::new(problem, engine))?.map(Variant::AmxVnni);
     }
     if let Some(tiles) = transposed_tiles(&problem) {
-        return TransposedGemm::new(problem, tiles).map(Strategy::Transposed);
+        return TransposedGemm::new(problem, tiles).map(Variant::Transposed);
     }
     if is_for_copied_dots(&problem) {
         let computable = along_k(&problem.b) != Some(false);
-        return computable.then(|| DotGemm::new(problem))?.map(Strategy::Dots);
+        return computable.then(|| DotGemm::new(problem))?.map(Variant::Dots);
     }
     let blocking = Blocking::with_split_k(m, n, k, split_k_parts(&problem));
     let by_first_tile = is_packed_by_first_tile(&problem, &blocking);
     if !by_first_tile && is_for_dots(&problem) {
-        return DotGemm::new(problem).map(Strategy::Dots);
+        return DotGemm::new(problem).map(Variant::Dots);
     }
     if is_for_pairs(&problem) {
-        return BlockedGemm::of_pairs(problem).map(Strategy::Blocked);
+        return BlockedGemm::of_pairs(problem).map(Variant::Blocked);
     }
     let plan = match by_first_tile {
         true => BlockedGemm::packed_by_first_tile(problem, blocking),
         false => BlockedGemm::packed_ahead_or_indirect(problem, blocking),
     };
-    plan.map(Strategy::Blocked)
+    plan.map(Variant::Blocked)
 }
 
 /// Whether the lines of a fused operand run along K; `None` for other operands.

@@ -112,7 +112,7 @@ impl SmallGemm {
             self.gather(right, &self.b, &entries, bindings, b);
             multiply(a, b, c, (m, n, k));
         }
-        let result = self.problem.c.as_ref().expect("a condition of this strategy");
+        let result = self.problem.c.as_ref().expect("a condition of this variant");
         let (start, mut distances) = (result.start(bindings), [0; LANES]);
         along_all(&self.problem.batch, &result.batch, entries.start, &mut distances);
         for (lane, distance) in distances.iter().enumerate().take(entries.len()) {

@@ -62,7 +62,7 @@ fn run(
             Implementation::Vnni(threads) => {
                 let gemm = as_if(Isa::Avx512, [true, false], || GeneratedGemm::new(kernel, &[]));
                 let gemm = gemm.expect("the machine has VNNI");
-                assert_eq!(gemm.strategy(), "matrix engine");
+                assert_eq!(gemm.variant(), "matrix engine");
                 let store = CountingStore { packs: threads > 1, ..CountingStore::default() };
                 let (prepared, pool) = (Prepared::new(kernel), Pool::new(threads));
                 let result = gemm.run(&prepared, &bindings, &pool, Some(&store));

@@ -90,9 +90,9 @@ impl Windows {
         buffers
     }
 
-    /// The strategy; `None` without generated code.
-    fn strategy(&self) -> Option<&'static str> {
-        Some(GeneratedGemm::new(&self.kernel(), &[])?.strategy())
+    /// The variant; `None` without generated code.
+    fn variant(&self) -> Option<&'static str> {
+        Some(GeneratedGemm::new(&self.kernel(), &[])?.variant())
     }
 
     fn check(&self) {
@@ -122,8 +122,8 @@ fn windows_are_packed_or_read_by_indirection() {
     const PACKED: Option<&str> = Some("B packed ahead");
     const INDIRECT: Option<&str> = Some("indirect B");
     const TRANSPOSED: Option<&str> = Some("transposed convolution");
-    // The strategy on AVX-512, and on AVX2.
-    for (rows, channels, side, image, strategies) in [
+    // The variant on AVX-512, and on AVX2.
+    for (rows, channels, side, image, variants) in [
         // Rows of 20 positions, of one vector, and of one more.
         (14, 5, 3, [17, 22], [INDIRECT, TRANSPOSED]),
         (40, 3, 3, [21, 18], [TRANSPOSED, TRANSPOSED]),
@@ -148,8 +148,8 @@ fn windows_are_packed_or_read_by_indirection() {
         for (batch, body) in [(1, false), (3, true), (7, false)] {
             let windows = Windows { rows, batch, channels, side, image, body };
             windows.check();
-            let expected = strategies[!avx512_enabled() as usize];
-            if let (Some(found), Some(expected)) = (windows.strategy(), expected) {
+            let expected = variants[!avx512_enabled() as usize];
+            if let (Some(found), Some(expected)) = (windows.variant(), expected) {
                 assert_eq!(found, expected, "{rows} {image:?}");
             }
         }
@@ -160,7 +160,7 @@ fn windows_are_packed_or_read_by_indirection() {
 fn filters_are_prepacked_once_for_several_runs() {
     let windows = Windows { rows: 45, batch: 2, channels: 20, side: 3, image: [9, 11], body: true };
     let Some(gemm) = GeneratedGemm::new(&windows.kernel(), &[]) else { return };
-    let transposed = gemm.strategy() == "transposed convolution";
+    let transposed = gemm.variant() == "transposed convolution";
     assert_eq!(gemm.prepackable(), transposed.then_some(0));
     let results = [false, true].map(|packs| {
         let store = CountingStore { packs, ..Default::default() };
