@@ -108,11 +108,13 @@ rust-test: rust-check
 
 # The features are `asm` (of girih-cli by default, which enables that of girih and girih-cpu), and
 # `extension-module` and `mock` of girih-python, which enables that of girih. rust-check has all of
-# them, this row none; tests of girih have `mock`, so its library is checked alone.
+# them, this row none; tests of girih have `mock`, so its library is checked alone. `programs` are the
+# fuzz targets for libFuzzer, which are checked and not linked: that would need a C++ compiler.
 features:
 	$(TIMED) "Checking the Rust code without default features (about half a minute)" \
 		$(CARGO) clippy --quiet --workspace --all-targets --no-default-features -- -D warnings
 	@$(CARGO) clippy --quiet -p girih --lib --no-default-features -- -D warnings
+	@$(CARGO) clippy --quiet -p girih-fuzz --features programs --bins -- -D warnings
 
 deny:
 	$(TIMED) "Checking licences, sources and advisories of dependencies (about a minute the first time)" \

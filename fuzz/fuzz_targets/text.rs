@@ -1,11 +1,6 @@
-//! Graph text that parses prints to text that parses to the same graph.
+//! See [`girih_fuzz::text`].
 #![no_main]
 
-use girih::ir::Graph;
-
-libfuzzer_sys::fuzz_target!(|text: &str| {
-    if let Ok(graph) = Graph::parse(text) {
-        graph.verify().expect("what is parsed verifies");
-        assert_eq!(Graph::parse(&graph.to_string()).expect("what is printed parses"), graph);
-    }
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    girih_fuzz::text(bytes);
 });

@@ -1,10 +1,12 @@
 //! Random well-typed graphs from the registry, and regions of branches and loops, for tests of text
 //! and file forms, passes and back ends. The seed determines a random graph.
 
+mod files;
 mod floats;
 mod golden;
 mod regions;
 
+pub use files::random_file;
 pub use floats::graph_of_floats;
 pub use golden::compare_golden;
 pub use regions::{region, scanned};

@@ -2,7 +2,7 @@
 //! errors for malformed files.
 
 use girih::io::{self, Format};
-use girih::ir::testing::{Rng, mutate, mutations};
+use girih::ir::testing::Rng;
 use girih::{DType, Error, Shape, Tensor, TensorSpec};
 use std::path::PathBuf;
 
@@ -208,38 +208,4 @@ fn malformed_tensor_files_are_refused() {
     );
     let meta = r#"{"__metadata__": {"k": "v"}, "a": {"dtype": "I8", "shape": [], "data_offsets": [0, 1]}}"#;
     assert_eq!(st(meta, &[5]).unwrap()[0].1.item::<i8>().unwrap(), 5);
-}
-
-#[test]
-fn mutated_files_never_panic() {
-    let few: Vec<(String, Tensor)> = tensors()
-        .into_iter()
-        .filter(|(name, _)| name.contains("[2, 3]") || name.contains("[0]"))
-        .filter(|(_, t)| t.dtype().name() != "complex128")
-        .take(7)
-        .enumerate()
-        .map(|(i, (_, t))| (format!("t{i}"), t))
-        .collect();
-    let (npz, st) = (io::to_npz(&few).unwrap(), io::to_safetensors(&few).unwrap());
-    let npy = io::to_npy(&few[2].1).unwrap();
-    let mut rng = Rng(9);
-    let tokens: &[&[u8]] =
-        &[b"(", b"'", b"True", b",", b"{", b"\"", b"[1]", b"PK\x01\x02", b"99999999999"];
-    let mut accepted = [0; 3];
-    for _ in 0..mutations(170_000) {
-        for (kind, base) in [&npy, &npz, &st].into_iter().enumerate() {
-            let mut bytes = base.clone();
-            // Mutate only the beginning, which contains the headers.
-            let mut head = bytes.split_off(bytes.len().min([90, bytes.len(), 900][kind]));
-            mutate(&mut bytes, tokens, &mut rng);
-            bytes.append(&mut head);
-            let outcome = match kind {
-                0 => io::from_npy(&bytes).map(|_| ()),
-                1 => io::from_npz(&bytes).map(|_| ()),
-                _ => io::from_safetensors(&bytes).map(|_| ()),
-            };
-            accepted[kind] += outcome.is_ok() as usize;
-        }
-    }
-    assert!(accepted.iter().all(|&n| n > 0), "{accepted:?}");
 }
