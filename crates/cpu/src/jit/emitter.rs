@@ -1,15 +1,20 @@
 //! The part of the encoders that does not depend on the instruction set: the function around a
 //! program's loop, and the instructions that differ only in VEX or EVEX encoding.
 
+mod encoder;
+mod fold;
+
 use super::allocate::{Allocated, Location, Reg, Registers, Step};
 use super::arithmetic::Shift;
 use super::asm::{Assembler, Bits, Condition, Gpr, Label, Map, Mem, Prefix, Source, VectorOp};
 use super::cycle::CycleState;
-use super::ir::{At, Element, Fold, Inst, Lane, Program};
+use super::ir::{At, Element, Inst, Lane, Program};
 use super::scalar::Scalar;
 use girih_exec::ChainFold;
 use smallvec::SmallVec;
 use std::ops::Range;
+
+pub(super) use encoder::Encoder;
 
 /// The index of the iteration's first element; before the loop, temporarily the pointer of a splat.
 pub(super) const INDEX: Gpr = Gpr(0);
@@ -87,70 +92,6 @@ pub(super) struct Emitter<'a, M> {
     pub cycle: CycleState<'a>,
     /// The state of the instruction set.
     pub machine: M,
-}
-
-/// An instruction set.
-pub(super) trait Encoder: Sized {
-    /// The registers for values. The next vector register is the encoder's scratch register.
-    const REGISTERS: Registers;
-    /// The registers for pointers, callee-saved registers last.
-    const POINTERS: &'static [Gpr];
-    /// The number of these registers that are caller-saved.
-    const CALLER_SAVED: usize;
-    /// The full width of a register.
-    const BITS: Bits;
-    /// Whether constants in memory are whole vectors; otherwise they are single elements.
-    const WHOLE_CONSTANTS: bool;
-    /// Broadcasts a 64-bit element.
-    const SPLAT_WIDE: VectorOp;
-
-    /// Emits an instruction on all lanes.
-    fn vector(&mut self, op: VectorOp, dst: u8, a: u8, b: Source, imm: Option<u8>);
-    /// The size of the stack frame in bytes.
-    fn frame(&self, allocated: &Allocated) -> i32;
-    /// Emits the last, partial iteration, which ends at `done`.
-    fn rest(&mut self, body: &[Step], done: Label);
-    /// The constants of the encoder, which follow the program's constants.
-    fn constants(&self) -> Vec<Vec<u8>> {
-        vec![]
-    }
-    /// Emits the code before the loop.
-    fn start(&mut self) {}
-    /// Emits the code after the loop.
-    fn finish(&mut self) {}
-    /// Emits an instruction that is specific to the instruction set: an instruction on masks, or an
-    /// instruction whose result is a mask.
-    fn own(&mut self, inst: Inst, out: u8, operands: [Location; 3]);
-    /// Sets the accumulator to a register, in the lanes that have elements.
-    fn accumulate(&mut self, lane: Lane, from: u8);
-    /// Loads elements at the loop's index.
-    fn load(&mut self, at: At, element: Element, out: u8);
-    /// Loads every `step`-th element, from the advanced pointer.
-    fn load_every(&mut self, at: At, element: Element, step: u8, out: u8);
-    /// Stores elements at the loop's index.
-    fn store(&mut self, pointer: u16, element: Element, value: u8);
-    /// The mask of the nonzero lanes of the scratch register, in which a single byte is broadcast
-    /// or zero-extended to 32 bits.
-    fn mask_of_bytes(&mut self, out: u8);
-    /// The lower halves of 64-bit lanes, as 32-bit lanes.
-    fn lower_words(&mut self, out: u8, a: u8);
-    /// Sets the condition not-equal if the mask has any lane.
-    fn test_mask(&mut self, mask: u8);
-    /// `to = ` the lanes that the test found, as bits.
-    fn tested(&mut self, to: Gpr, mask: u8);
-    /// The maximum number of registers for carries of a cycle; 0 if the machine's code has no cycles.
-    const CARRIES: u8 = 0;
-    /// Prepares accesses to the elements of the last vector of a cycle, of which there are `COUNT`
-    /// or as many as lanes.
-    fn start_partial(&mut self) {
-        unreachable!("the machine's code has no cycles");
-    }
-    /// From here on, accesses are those to whole vectors.
-    fn end_partial(&mut self) {
-        unreachable!("the machine's code has no cycles");
-    }
-    /// Saves or restores a mask register.
-    fn keep_mask(&mut self, mask: u8, displacement: i32, save: bool);
 }
 
 /// The number of elements per iteration of a program with registers of `bytes` bytes, or per part
@@ -386,59 +327,6 @@ where
     /// The accumulators of the reduction.
     pub fn accumulators(&self) -> Range<u8> {
         Self::SCRATCH - Self::accumulators_of(self.program)..Self::SCRATCH
-    }
-
-    /// Initialises the accumulators.
-    fn start_fold(&mut self) {
-        const WORD: VectorOp = short(Map::M0F, Prefix::P66, 0x6e);
-        let Some(Fold { lane, identity, .. }) = self.program.fold else { return };
-        self.asm.set(INDEX, identity);
-        let wide = lane == Lane::Wide;
-        for reg in self.accumulators() {
-            self.plain(VectorOp { wide, ..WORD }, reg, 0, Source::Reg(INDEX.0));
-            self.splat_from(wide, reg, Source::Reg(reg));
-        }
-    }
-
-    /// Combines the accumulators pairwise, then the halves of the last one, and stores the result.
-    fn finish_fold(&mut self, combine: &[Step]) {
-        let Some(Fold { pointer, lane, .. }) = self.program.fold else { return };
-        let first = self.accumulators().start;
-        let mut count = self.accumulators().len() as u8;
-        while count > 1 {
-            count /= 2;
-            (first..first + count).for_each(|reg| self.combine(reg, reg + count, combine));
-        }
-        let one = if lane == Lane::Wide { 8 } else { 4 };
-        let mut bytes = one * self.lanes;
-        while bytes > one {
-            bytes /= 2;
-            self.take_upper(first + 1, first, bytes);
-            self.combine(first, first + 1, combine);
-        }
-        let base = self.bases[pointer as usize].expect("a fold has its base");
-        let to = Source::Mem(Mem::Offset { base, displacement: 0 });
-        self.plain(if lane == Lane::Wide { STORE_64 } else { STORE_32 }, first, 0, to);
-    }
-
-    /// Combines the lanes of two registers into the first.
-    fn combine(&mut self, accumulator: u8, other: u8, steps: &[Step]) {
-        (self.accumulator, self.other) = (accumulator, other);
-        self.steps(steps);
-    }
-
-    /// Moves the upper of two halves of `bytes` bytes to the lower half.
-    fn take_upper(&mut self, to: u8, from: u8, bytes: i32) {
-        const HALF_OF_64: VectorOp =
-            VectorOp { wide: true, bits: Bits::B512, ..op(Map::M0F3A, Prefix::P66, 0x1b) };
-        const HALF_OF_32: VectorOp = op(Map::M0F3A, Prefix::P66, 0x19);
-        const PERMUTE: VectorOp = short(Map::M0F3A, Prefix::P66, 0x04);
-        match bytes {
-            32 => self.vector(HALF_OF_64, from, 0, Source::Reg(to), Some(1)),
-            16 => self.vector(HALF_OF_32, from, 0, Source::Reg(to), Some(1)),
-            8 => self.vector(PERMUTE, to, 0, Source::Reg(from), Some(0b1110)),
-            _ => self.vector(PERMUTE, to, 0, Source::Reg(from), Some(0b01)),
-        }
     }
 
     pub fn steps(&mut self, steps: &[Step]) {
