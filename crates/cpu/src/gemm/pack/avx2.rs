@@ -1,6 +1,6 @@
 //! Packing with AVX2.
 
-use super::{PackBlock, RowMajorB, element, size};
+use super::{PackBlock, RowMajorB, RowOfPanel, element, size};
 use crate::gemm::microkernels::LANES;
 use smallvec::SmallVec;
 use std::arch::x86_64::*;
@@ -16,13 +16,7 @@ pub(super) const WIDTH: usize = 8;
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn rows_as<const S: u8>(rows: &RowMajorB, to: *mut f32) {
     for k in 0..rows.rows {
-        let row = rows.start.wrapping_offset(k as isize * rows.ldb);
-        rows.prefetch_after(row, rows.columns * size(S) as usize);
-        for first in (0..rows.columns).step_by(rows.nr) {
-            let columns = rows.nr.min(rows.columns - first);
-            let width = columns.next_multiple_of(LANES);
-            let panel = to.wrapping_add(first * rows.rows + k * width);
-            let from = row.wrapping_offset(first as isize * size(S));
+        for RowOfPanel { from, columns, panel, width } in rows.panels_of_row(k, to) {
             // SAFETY: elements of the row; its panel has room.
             unsafe { run::<S>(from, columns, panel, width) };
         }
@@ -87,10 +81,7 @@ unsafe fn load<const S: u8>(from: *const u8) -> __m256 {
 /// As there; the machine has AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn pack_as<const S: u8>(block: &PackBlock<'_>, to: *mut f32, width: usize) {
-    for first in (0..width).step_by(LANES) {
-        let at = |lane: usize| (block.indices.start + lane).min(block.indices.end);
-        let columns = at(first)..at(first + LANES);
-        let lanes = LANES.min(width - first);
+    for (first, columns, lanes) in block.vectors(width) {
         // SAFETY: the caller's promise, for at most sixteen columns.
         unsafe {
             let to = to.add(first);
@@ -256,9 +247,8 @@ unsafe fn transposed<const S: u8>(
     let offsets = block.offsets(columns, &mut offsets);
     let mut k = 0;
     while k < block.k_offsets.len() {
-        let rest = &block.k_offsets[k..block.k_offsets.len().min(k + WIDTH)];
-        let run = 1 + rest.windows(2).take_while(|w| w[1] - w[0] == 1).count();
-        let start = block.start.wrapping_offset(rest[0] * size(S));
+        let run = block.run_along_k(k, WIDTH);
+        let start = block.start.wrapping_offset(block.k_offsets[k] * size(S));
         let to = to.wrapping_add(k * width);
         for first in (0..lanes).step_by(WIDTH) {
             let some = &offsets[first.min(offsets.len())..offsets.len().min(first + WIDTH)];

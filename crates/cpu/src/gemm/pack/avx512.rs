@@ -1,6 +1,6 @@
 //! Packing with AVX-512.
 
-use super::{PackBlock, RowMajorB, size};
+use super::{PackBlock, RowMajorB, RowOfPanel, size};
 use crate::gemm::microkernels::LANES;
 use smallvec::SmallVec;
 use std::arch::x86_64::*;
@@ -13,17 +13,11 @@ use std::ops::Range;
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub(super) unsafe fn rows_as<const S: u8>(rows: &RowMajorB, to: *mut f32) {
     for k in 0..rows.rows {
-        let row = rows.start.wrapping_offset(k as isize * rows.ldb);
-        rows.prefetch_after(row, rows.columns * size(S) as usize);
-        for first in (0..rows.columns).step_by(rows.nr) {
-            let columns = rows.nr.min(rows.columns - first);
-            let width = columns.next_multiple_of(LANES);
-            let panel = to.wrapping_add(first * rows.rows + k * width);
+        for RowOfPanel { from, columns, panel, .. } in rows.panels_of_row(k, to) {
             for column in (0..columns).step_by(LANES) {
-                let at = (first + column) as isize * size(S);
                 // SAFETY: the vector's lanes are elements of the row; its panel has room.
                 unsafe {
-                    let from = row.wrapping_offset(at);
+                    let from = from.wrapping_offset(column as isize * size(S));
                     let vector = load::<S>(from, lanes(columns - column));
                     _mm512_storeu_ps(panel.wrapping_add(column), vector);
                 }
@@ -75,10 +69,8 @@ unsafe fn load<const S: u8>(from: *const u8, mask: u16) -> __m512 {
 /// As there; the machine has AVX-512 F, BW and VL.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub(super) unsafe fn pack_as<const S: u8>(block: &PackBlock<'_>, to: *mut f32, width: usize) {
-    for first in (0..width).step_by(LANES) {
-        let at = |lane: usize| (block.indices.start + lane).min(block.indices.end);
-        let columns = at(first)..at(first + LANES);
-        let store = lanes(width - first);
+    for (first, columns, written) in block.vectors(width) {
+        let store = lanes(written);
         // SAFETY: the caller's promise, for a vector of columns.
         unsafe {
             let to = to.add(first);
@@ -260,9 +252,8 @@ unsafe fn transposed<const S: u8>(
     let offsets = block.offsets(columns, &mut offsets);
     let mut k = 0;
     while k < block.k_offsets.len() {
-        let rest = &block.k_offsets[k..block.k_offsets.len().min(k + LANES)];
-        let run = 1 + rest.windows(2).take_while(|w| w[1] - w[0] == 1).count();
-        let start = block.start.wrapping_offset(rest[0] * size(S));
+        let run = block.run_along_k(k, LANES);
+        let start = block.start.wrapping_offset(block.k_offsets[k] * size(S));
         let mut rows = [_mm512_setzero_ps(); LANES];
         // SAFETY: `run` elements from here on are the column's; stores stay within the width.
         unsafe {

@@ -44,6 +44,24 @@ pub(super) struct PackBlock<'a> {
 }
 
 impl PackBlock<'_> {
+    /// The columns by vector: the position of the first lane in a width, the columns, and the number
+    /// of lanes that are written.
+    #[inline(always)]
+    fn vectors(&self, width: usize) -> impl Iterator<Item = (usize, Range<usize>, usize)> {
+        let (start, end) = (self.indices.start, self.indices.end);
+        (0..width).step_by(LANES).map(move |first| {
+            let columns = (start + first).min(end)..(start + first + LANES).min(end);
+            (first, columns, LANES.min(width - first))
+        })
+    }
+
+    /// The number of elements from index `k` of K on that are contiguous in memory, at most `max`.
+    #[inline(always)]
+    fn run_along_k(&self, k: usize, max: usize) -> usize {
+        let rest = &self.k_offsets[k..self.k_offsets.len().min(k + max)];
+        1 + rest.windows(2).take_while(|w| w[1] - w[0] == 1).count()
+    }
+
     /// The distances of at most one vector of columns.
     pub fn offsets<'b>(&self, columns: Range<usize>, to: &'b mut [isize; LANES]) -> &'b [isize] {
         let offsets = &mut to[..columns.len()];
@@ -97,7 +115,31 @@ pub(super) struct RowMajorB {
     pub prefetched: isize,
 }
 
+/// The part of a row that a panel holds.
+struct RowOfPanel {
+    /// The first element.
+    from: *const u8,
+    columns: usize,
+    /// The row of the panel, and its width: the number of columns rounded up to whole vectors.
+    panel: *mut f32,
+    width: usize,
+}
+
 impl RowMajorB {
+    /// The parts of row `k` by panel; the panels are at `to`. Prefetches a later row.
+    #[inline(always)]
+    fn panels_of_row(&self, k: usize, to: *mut f32) -> impl Iterator<Item = RowOfPanel> {
+        let size = self.stored.size();
+        let row = self.start.wrapping_offset(k as isize * self.ldb);
+        self.prefetch_after(row, self.columns * size);
+        (0..self.columns).step_by(self.nr).map(move |first| {
+            let columns = self.nr.min(self.columns - first);
+            let width = columns.next_multiple_of(LANES);
+            let panel = to.wrapping_add(first * self.rows + k * width);
+            RowOfPanel { from: row.wrapping_add(first * size), columns, panel, width }
+        })
+    }
+
     /// Packs the rows panel by panel, as [`pack`] would pack each panel. It reads whole rows,
     /// because columns of a large matrix may map to few cache sets.
     ///

@@ -154,12 +154,10 @@ unsafe fn interleave<T: Short>(
 /// As [`pack`].
 #[target_feature(enable = "avx2")]
 unsafe fn pack_as<T: Short>(block: &PackBlock<'_>, start: *const T, to: *mut u32, width: usize) {
-    for first in (0..width).step_by(LANES) {
-        let at = |lane: usize| (block.indices.start + lane).min(block.indices.end);
+    for (first, columns, lanes) in block.vectors(width) {
         let mut offsets = [0; LANES];
-        let offsets = block.offsets(at(first)..at(first + LANES), &mut offsets);
+        let offsets = block.offsets(columns, &mut offsets);
         let run = offsets.windows(2).all(|w| w[1] - w[0] == 1);
-        let lanes = LANES.min(width - first);
         let to = to.wrapping_add(first);
         // SAFETY: the caller's promise, for at most sixteen columns.
         unsafe {
