@@ -11,12 +11,19 @@ import contextlib
 import functools
 import types
 import warnings
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from . import _girih, effects, tree
 from ._girih import SymbolicDim, SymbolicFloat, Tensor, has_protocol
-from .checks import explain_public, items
+from .checks import explain_public
+from .compile_options import (
+    Dim,
+    add_tiles,
+    chosen_arguments,
+    dynamic_axes,
+    is_module,
+    parameter_names,
+)
 from .errors import InvalidArgumentError
 from .guards import exact
 from .names import argument_names, name_of
@@ -25,20 +32,14 @@ from .signatures import P, R
 from .tracing import Program, trace
 
 if TYPE_CHECKING:
-    import inspect
-    from collections.abc import Callable, Iterator
-    from typing import Concatenate, TypeAlias
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Concatenate
 
+    from .compile_options import Axes, Dynamic, Tiles
     from .exporting import Lowered
     from .references import References
     from .signatures import Q
     from .tracing import Pattern
-
-    #: Axis and name of each dynamic axis of an argument.
-    _Axes: TypeAlias = Mapping[int, "str | Dim"]
-    _Dynamic: TypeAlias = list[tuple[int, str, "tuple[int, int | None] | None", "int | None"]]
-    #: The size of a tile along each tiled axis of an argument.
-    _Tiles: TypeAlias = Mapping[int, int]
 
 __all__ = ["CompiledFunction", "Dim", "compile"]
 
@@ -46,26 +47,6 @@ __all__ = ["CompiledFunction", "Dim", "compile"]
 _MOST_PROGRAMS = 64
 #: How often a guard may fail in one place before a warning.
 _MANY_RETRACES = 8
-
-
-class Dim:
-    """A dynamic dimension with a range, for ``dynamic_dims``.
-
-    Args:
-        name: Letters, digits and underscores. Axes with the same name have the same size.
-        min: The smallest allowed size.
-        max: The largest allowed size; None for no limit.
-    """
-
-    __slots__ = ("max", "min", "name")
-
-    def __init__(self, name: str, min: int = 1, max: int | None = None) -> None:
-        self.name = name
-        self.min = min
-        self.max = max
-
-    def __repr__(self) -> str:
-        return f"Dim({self.name!r}, min={self.min}, max={self.max})"
 
 
 class CompiledFunction(_girih.CompiledCall, Generic[P, R]):
@@ -78,30 +59,25 @@ class CompiledFunction(_girih.CompiledCall, Generic[P, R]):
     def __init__(
         self,
         fun: Callable[..., Any],
-        dynamic_dims: Mapping[int | str, _Axes] | None = None,
+        dynamic_dims: Mapping[int | str, Axes] | None = None,
         donate: int | str | Sequence[int | str] = (),
         static_argnums: int | Sequence[int] = (),
         static_argnames: str | Sequence[str] = (),
-        tile: Mapping[int | str, _Tiles] | None = None,
+        tile: Mapping[int | str, Tiles] | None = None,
     ) -> None:
-        if dynamic_dims is not None and not isinstance(dynamic_dims, Mapping):
-            raise InvalidArgumentError(
-                "compile: dynamic_dims is a dict from arguments to their dynamic axes, got a "
-                f"{type(dynamic_dims).__name__}"
-            )
         # The attributes of a module belong to the module, and may change.
-        updated = () if _is_module(fun) else ("__dict__",)
+        updated = () if is_module(fun) else ("__dict__",)
         # A callable dict may raise KeyError for attributes that it lacks.
         with contextlib.suppress(LookupError):
             functools.update_wrapper(self, fun, updated=updated)
         self._fun = fun
         self._name = name_of(fun)
-        self._dims = _checked(fun, self._name, dynamic_dims or {})
-        _add_tiles(fun, self._name, tile or {}, self._dims)
-        self._donate = _arguments(fun, self._name, donate, "donate")
-        self._static = _arguments(fun, self._name, static_argnums, "static_argnums")
-        self._static |= _arguments(fun, self._name, static_argnames, "static_argnames")
-        self._parameters = _parameter_names(fun)
+        self._dims = dynamic_axes(fun, self._name, dynamic_dims)
+        add_tiles(fun, self._name, tile or {}, self._dims)
+        self._donate = chosen_arguments(fun, self._name, donate, "donate")
+        self._static = chosen_arguments(fun, self._name, static_argnums, "static_argnums")
+        self._static |= chosen_arguments(fun, self._name, static_argnames, "static_argnames")
+        self._parameters = parameter_names(fun)
         self._programs: dict[Any, list[Program]] = {}
         self._reasons: list[str] = []
         #: How often the guard of each place has failed.
@@ -191,7 +167,7 @@ class CompiledFunction(_girih.CompiledCall, Generic[P, R]):
             name = self._parameters[name] if name < len(self._parameters) else f"{name}"
         if isinstance(value, (Tensor, *_FLOATS)):
             return [f"'{name}'"]
-        return [f"'{name}{path}'" for path, _ in tree.flatten_with_path(value, _is_module)]
+        return [f"'{name}{path}'" for path, _ in tree.flatten_with_path(value, is_module)]
 
     if TYPE_CHECKING:
 
@@ -212,7 +188,7 @@ class CompiledFunction(_girih.CompiledCall, Generic[P, R]):
     def __getattr__(self, name: str) -> Any:
         """Attributes of a compiled module are those of the module."""
         fun = self.__dict__.get("_fun")
-        if fun is None or name.startswith("__") or not _is_module(fun):
+        if fun is None or name.startswith("__") or not is_module(fun):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(fun, name)
 
@@ -362,7 +338,7 @@ class _Call:
     ) -> None:
         self._fun, self._args, self._kwargs = fun, args, kwargs
         self.tensors: list[Tensor] = []
-        self.dynamic: list[_Dynamic] = []
+        self.dynamic: list[Dynamic] = []
         self.donated: list[int] = []
         self.patterns: list[Pattern] = [
             self._static(name, value) if name in fun._static else self._taken(name, value)
@@ -384,7 +360,7 @@ class _Call:
         return _A_LEAF, [(None, value, False)]
 
     def _taken(self, name: int | str, value: Any) -> Pattern:
-        leaves, treedef = tree.flatten(value, _is_module)
+        leaves, treedef = tree.flatten(value, is_module)
         return treedef, [self._leaf(name, leaf) for leaf in leaves]
 
     def _leaf(self, name: int | str, leaf: Any) -> tuple[int | None, Any, bool]:
@@ -473,164 +449,31 @@ def _scalar(value: Any) -> Tensor:
     return _girih.asarray(value, dtype=_girih.float64)
 
 
-def _is_module(fun: Any) -> bool:
-    from .nn.module import Module
-
-    return isinstance(fun, Module)
-
-
-def _signature(fun: Any) -> inspect.Signature:
-    """The signature of a function; for a module, the signature of its ``forward``."""
-    import inspect
-
-    try:
-        return inspect.signature(fun.forward if _is_module(fun) else fun)
-    except LookupError:  # A callable dict may raise KeyError for attributes that it lacks.
-        return inspect.signature(functools.partial(type(fun).__call__, fun))
-
-
-def _parameter_names(fun: Any) -> list[str]:
-    import inspect
-
-    try:
-        parameters = _signature(fun).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p.name for p in parameters if p.kind in positional]
-
-
-def _checked(
-    fun: Callable[..., Any], name: str, dynamic_dims: Mapping[int | str, _Axes]
-) -> dict[int | str, _Dynamic]:
-    """The dynamic axes by position and by name of the argument."""
-    try:
-        parameters = list(_signature(fun).parameters)
-    except (TypeError, ValueError):
-        parameters = []
-    out: dict[int | str, _Dynamic] = {}
-    for argument, axes in dynamic_dims.items():
-        if isinstance(argument, int) and argument < 0:
-            argument += len(parameters)
-        if isinstance(argument, str) and parameters and argument not in parameters:
-            raise InvalidArgumentError(
-                f"compile: {name} has no argument {argument!r}; it has {', '.join(parameters)}"
-            )
-        if not isinstance(axes, Mapping):
-            raise InvalidArgumentError(
-                f"compile: dynamic_dims is {{argument: {{axis: name}}}}, as in "
-                f"{{0: {{0: 'batch'}}}}; got {axes!r} for argument {argument!r}"
-            )
-        dims: _Dynamic = []
-        for axis, dim in axes.items():
-            if isinstance(dim, Dim):
-                dims.append((int(axis), dim.name, (dim.min, dim.max), None))
-            elif isinstance(dim, str):
-                dims.append((int(axis), dim, None, None))
-            else:
-                raise InvalidArgumentError(
-                    f"compile: axis {axis} of argument {argument!r} needs a name or a girih.Dim, "
-                    f"got {dim!r}"
-                )
-        out[argument] = dims
-        if isinstance(argument, int) and argument < len(parameters):
-            out[parameters[argument]] = dims
-        elif argument in parameters:
-            out[parameters.index(str(argument))] = dims
-    return out
-
-
-def _add_tiles(
-    fun: Callable[..., Any],
-    name: str,
-    tile: Mapping[int | str, _Tiles],
-    dims: dict[int | str, _Dynamic],
-) -> None:
-    """Adds the sizes of tiles to the dynamic axes. A tiled axis without a name gets one."""
-    if not isinstance(tile, Mapping):
-        raise InvalidArgumentError(
-            "compile: tile is a dict from arguments to the sizes of tiles along their axes, as in "
-            f"{{0: {{0: 1024}}}}; got a {type(tile).__name__}"
-        )
-    for argument, sizes in tile.items():
-        if not isinstance(sizes, Mapping):
-            raise InvalidArgumentError(
-                f"compile: tile is {{argument: {{axis: size}}}}, as in {{0: {{0: 1024}}}}; got "
-                f"{sizes!r} for argument {argument!r}"
-            )
-        for axis, size in sizes.items():
-            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-                raise InvalidArgumentError(
-                    f"compile: the tile along axis {axis} of argument {argument!r} is a number of "
-                    f"elements, at least 1; got {size!r}"
-                )
-        known = {axis: (axis, label, limits) for axis, label, limits, _ in dims.get(argument, [])}
-        for axis in sizes:
-            label = f"tile_{argument}_{axis}".replace("-", "last")
-            known.setdefault(int(axis), (int(axis), label, None))
-        checked = _checked(fun, name, {argument: {}})
-        tiled = [(*dim, sizes.get(dim[0])) for dim in known.values()]
-        dims.update(dict.fromkeys(checked, tiled))
-
-
-def _arguments(
-    fun: Callable[..., Any], name: str, chosen: int | str | Sequence[int | str], option: str
-) -> set[int | str]:
-    """The arguments that an option names: by position, and by name if an argument has both."""
-    if isinstance(chosen, (int, str)):
-        chosen = [chosen]
-    try:
-        parameters = list(_signature(fun).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    names = [p.name for p in parameters]
-    open_ended = not parameters or any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    out: set[int | str] = set()
-    for argument in items(chosen):
-        if not isinstance(argument, (int, str)):
-            raise InvalidArgumentError(
-                f"compile: {option} has positions and names of arguments, got a "
-                f"{type(argument).__name__}"
-            )
-        at = names.index(argument) if isinstance(argument, str) and argument in names else argument
-        if isinstance(at, int) and -len(names) <= at < len(names):
-            at %= len(names)
-            out |= {at, names[at]}
-        elif open_ended and (isinstance(at, str) or at >= 0):
-            out.add(at)
-        else:
-            raise InvalidArgumentError(
-                f"compile: {option} names argument {argument!r}, which {name} does not have; it "
-                f"has {', '.join(names)}"
-            )
-    return out
-
-
 @overload
 def compile(
     fun: Callable[P, R],
-    dynamic_dims: Mapping[int | str, _Axes] | None = None,
+    dynamic_dims: Mapping[int | str, Axes] | None = None,
     donate: int | str | Sequence[int | str] = (),
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
-    tile: Mapping[int | str, _Tiles] | None = None,
+    tile: Mapping[int | str, Tiles] | None = None,
 ) -> CompiledFunction[P, R]: ...
 @overload
 def compile(
     fun: None = None,
-    dynamic_dims: Mapping[int | str, _Axes] | None = None,
+    dynamic_dims: Mapping[int | str, Axes] | None = None,
     donate: int | str | Sequence[int | str] = (),
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
-    tile: Mapping[int | str, _Tiles] | None = None,
+    tile: Mapping[int | str, Tiles] | None = None,
 ) -> Callable[[Callable[P, R]], CompiledFunction[P, R]]: ...
 def compile(
     fun: Callable[..., Any] | None = None,
-    dynamic_dims: Mapping[int | str, _Axes] | None = None,
+    dynamic_dims: Mapping[int | str, Axes] | None = None,
     donate: int | str | Sequence[int | str] = (),
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
-    tile: Mapping[int | str, _Tiles] | None = None,
+    tile: Mapping[int | str, Tiles] | None = None,
 ) -> Any:
     """Returns a function that is traced once and then run as a compiled program.
 
