@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Each check creates its own devices, so checks can run concurrently. Results are compared with
-//! the reference evaluator (`girih-reference`), which shares no code with any device.
+//! the reference evaluator (`girih-reference`). It shares no loops with a device; a device may call
+//! the same routines on matrices (`girih-linalg`), because the factors of a matrix are not unique.
 
 pub mod captures;
 pub mod faults;

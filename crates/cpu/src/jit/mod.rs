@@ -1,10 +1,12 @@
 //! The JIT compiler: generates vector loops at run time, in microseconds each.
 //!
-//! The executor of `girih-exec` passes chains of loops ([`Chain`]). `lower` turns each into a
-//! straight-line program of the vector IR (`ir`); elementary functions are traced into it
-//! (`trace`). A linear pass allocates registers (`allocate`), an encoder (`emitter`, with `avx512`
-//! or `avx2`) emits the loop around the program, and the code is placed in memory that is never
-//! writable and executable at the same time (`arena`).
+//! The executor of `girih-exec` passes chains of loops ([`Chain`]) and loops over whole kernels
+//! ([`CycleChain`]). `lower` turns each into a straight-line program of the vector IR (`ir`);
+//! elementary functions are traced into it (`trace`). A linear pass allocates registers
+//! (`allocate`), an encoder (`emitter`, with `avx512` or `avx2`) emits the loop around the program,
+//! and the code is placed in memory that is never writable and executable at the same time
+//! (`arena`). GEMMs ask for micro-kernels (`microkernel`, `dots`, `amx`, `vnni`, `indirect`), which
+//! are emitted without the IR.
 //!
 //! Generated code computes the same bits as the executor's own loops (except for payloads of NaNs):
 //! the same operations in the same order, without contraction. The executor's loops run where the
