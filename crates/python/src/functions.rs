@@ -1,7 +1,7 @@
 //! Functions of the module, and methods with the same names: one declaration defines both.
 
 use crate::args::{
-    Axes, IntArg, KeepArg, OperandArg, PlaceArg, ShapeArg, TensorArg, axes, axis, axis_list, keep,
+    Axes, IntArg, KeepArg, OperandArg, PlaceArg, TensorArg, axes, axis, axis_list, keep,
 };
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
@@ -563,37 +563,6 @@ fn one_hot(
     out(indices.0.one_hot(classes, dtype.map_or(DType::F32, |d| d.0)))
 }
 
-/// Whether the last axes of a shape have these sizes.
-pub fn ends_with(shape: &Shape, sizes: &Shape) -> bool {
-    let lead = shape.rank().checked_sub(sizes.rank()).filter(|_| sizes.rank() > 0);
-    lead.is_some_and(|lead| shape.part(lead..).equals(sizes))
-}
-
-/// Normalises over the last axes, whose sizes are given (an int is the size of the last axis), then
-/// scales and shifts.
-#[pyfunction]
-#[pyo3(signature = (x, normalized_shape, weight=None, bias=None, eps=1e-5))]
-fn layer_norm(
-    py: Python<'_>,
-    x: TensorArg,
-    normalized_shape: ShapeArg,
-    weight: Option<TensorArg>,
-    bias: Option<TensorArg>,
-    #[pyo3(from_py_with = scalars::number)] eps: f64,
-) -> Out {
-    let _called = location::enter!(py);
-    let (shape, sizes) = (x.0.shape(), normalized_shape.shape("layer_norm")?);
-    if !ends_with(&shape, &sizes) {
-        let reason = "the last axes of the first must have the normalized sizes".to_string();
-        let (op, lhs, rhs) = ("layer_norm", shape, sizes);
-        return Err(crate::errors::raise(
-            girih::ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into(),
-        ));
-    }
-    let (weight, bias) = (weight.map(|w| w.0), bias.map(|b| b.0));
-    out(x.0.layer_norm(sizes.rank(), weight.as_ref(), bias.as_ref(), eps))
-}
-
 /// The ops of the registry, for tests. Each is a dict: name, category, sentence, maximum number of
 /// operands, whether gradients flow, and the function to call (or the reason why there is none).
 /// Returns: list[dict[str, Any]].
@@ -627,8 +596,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     add! {
         std_ matmul real imag positive logical_and logical_or logical_xor reshape permute
-        transpose swapaxes broadcast_to expand_dims stack one_hot layer_norm
-        _registry
+        transpose swapaxes broadcast_to expand_dims stack one_hot _registry
     }
     m.add("bitwise_invert", m.getattr("bitwise_not")?)
 }

@@ -275,108 +275,6 @@ fn interpolate(
     }
 }
 
-/// Normalises each channel (axis 1) by running_mean and running_var, or with training=True by the
-/// statistics of this batch; then scales and shifts.
-#[pyfunction]
-#[pyo3(signature = (
-    x, running_mean=None, running_var=None, weight=None, bias=None, training=false, eps=1e-5
-))]
-#[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
-fn batch_norm(
-    py: Python<'_>,
-    x: TensorArg,
-    running_mean: Option<TensorArg>,
-    running_var: Option<TensorArg>,
-    weight: Option<TensorArg>,
-    bias: Option<TensorArg>,
-    #[pyo3(from_py_with = scalars::flag)] training: bool,
-    #[pyo3(from_py_with = scalars::number)] eps: f64,
-) -> Out {
-    let _called = location::enter!(py);
-    let statistics = match (training, &running_mean, &running_var) {
-        (true, ..) => None,
-        (false, Some(mean), Some(var)) => Some((&mean.0, &var.0)),
-        (false, ..) => {
-            return Err(invalid(
-                "batch_norm: give running_mean and running_var, or training=True for the batch's own",
-            ));
-        }
-    };
-    let (weight, bias) = (weight.map(|w| w.0), bias.map(|b| b.0));
-    out(x.0.batch_norm(statistics, weight.as_ref(), bias.as_ref(), eps))
-}
-
-/// Normalises groups of channels (axis 1) of each batch entry, then scales and shifts each channel.
-#[pyfunction]
-#[pyo3(signature = (x, num_groups, weight=None, bias=None, eps=1e-5))]
-fn group_norm(
-    py: Python<'_>,
-    x: TensorArg,
-    num_groups: IntArg,
-    weight: Option<TensorArg>,
-    bias: Option<TensorArg>,
-    #[pyo3(from_py_with = scalars::number)] eps: f64,
-) -> Out {
-    let _called = location::enter!(py);
-    let (weight, bias) = (weight.map(|w| w.0), bias.map(|b| b.0));
-    let groups = count("group_norm", "num_groups", num_groups)?;
-    out(x.0.group_norm(groups, weight.as_ref(), bias.as_ref(), eps))
-}
-
-/// Normalises each channel (axis 1) of each batch entry over its spatial axes, or by running_mean
-/// and running_var with use_input_stats=False; then scales and shifts.
-#[pyfunction]
-#[pyo3(signature = (
-    x, weight=None, bias=None, eps=1e-5, *, running_mean=None, running_var=None,
-    use_input_stats=true
-))]
-#[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
-fn instance_norm(
-    py: Python<'_>,
-    x: TensorArg,
-    weight: Option<TensorArg>,
-    bias: Option<TensorArg>,
-    #[pyo3(from_py_with = scalars::number)] eps: f64,
-    running_mean: Option<TensorArg>,
-    running_var: Option<TensorArg>,
-    #[pyo3(from_py_with = scalars::flag)] use_input_stats: bool,
-) -> Out {
-    let _called = location::enter!(py);
-    let statistics = match (use_input_stats, &running_mean, &running_var) {
-        (true, ..) => None,
-        (false, Some(mean), Some(var)) => Some((&mean.0, &var.0)),
-        (false, ..) => {
-            return Err(invalid(
-                "instance_norm: give running_mean and running_var, or use_input_stats=True",
-            ));
-        }
-    };
-    let (weight, bias) = (weight.map(|w| w.0), bias.map(|b| b.0));
-    out(x.0.instance_norm(statistics, weight.as_ref(), bias.as_ref(), eps))
-}
-
-/// Divides by the root mean square over the last axes, whose sizes are given, then scales.
-#[pyfunction]
-#[pyo3(signature = (x, normalized_shape, weight=None, eps=1e-6))]
-fn rms_norm(
-    py: Python<'_>,
-    x: TensorArg,
-    normalized_shape: crate::args::ShapeArg,
-    weight: Option<TensorArg>,
-    #[pyo3(from_py_with = scalars::number)] eps: f64,
-) -> Out {
-    let _called = location::enter!(py);
-    let (shape, sizes) = (x.0.shape(), normalized_shape.shape("rms_norm")?);
-    if !crate::functions::ends_with(&shape, &sizes) {
-        let reason = "the last axes of the first must have the normalized sizes".to_string();
-        let (op, lhs, rhs) = ("rms_norm", shape, sizes);
-        return Err(crate::errors::raise(
-            girih::ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into(),
-        ));
-    }
-    out(x.0.rms_norm(sizes.rank(), weight.as_ref().map(|w| &w.0), eps))
-}
-
 /// ``softmax(query @ key.mT * scale + attn_mask) @ value``. Shapes: query [..., heads, n, e], key
 /// [..., heads, m, e], value [..., heads, m, f]; with fewer heads, each head of keys and values
 /// serves a group of consecutive query heads. The mask broadcasts to [..., heads, n, m]: bool, True
@@ -594,7 +492,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
     }
     add! {
-        windows unfold fold interpolate batch_norm group_norm instance_norm rms_norm
+        windows unfold fold interpolate
         scaled_dot_product_attention attention_with_weights prelu glu softmin dropout normalize cosine_similarity
         pairwise_distance
     }

@@ -2,7 +2,6 @@
 
 use crate::args::{Axes, IntArg, KeepArg, OperandArg, TensorArg, axes, keep};
 use crate::arrange::counts;
-use crate::devices::{DeviceArg, placed};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, both, out};
@@ -13,7 +12,7 @@ use crate::search::{BinsArg, heights, sized};
 use crate::sequences;
 use crate::tensor::PyTensor;
 use girih::{
-    Beyond, Covariance, DType, Nans, Powers, Quantile, Side, Taper, Tensor, Tolerance, Variables,
+    Beyond, Covariance, DType, Nans, Powers, Quantile, Side, Tensor, Tolerance, Variables,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -527,93 +526,6 @@ fn unique<'py>(
     }
 }
 
-fn window(taper: Taper, size: usize, periodic: bool, dtype: DType) -> girih::Result<Tensor> {
-    if periodic { taper.periodic(size, dtype) } else { taper.window(size, dtype) }
-}
-
-macro_rules! windows {
-    ($($name:ident $symmetric:ident $taper:expr, $doc:literal $plain:literal;)*) => {
-        $(#[doc = $doc]
-        #[pyfunction]
-        #[pyo3(signature = (window_length, periodic=true, *, dtype=None, device=None))]
-        fn $name(
-            py: Python<'_>,
-            window_length: IntArg,
-            #[pyo3(from_py_with = scalars::flag)] periodic: bool,
-            dtype: Option<DTypeArg>,
-            device: Option<DeviceArg>,
-        ) -> Out {
-            let _called = location::enter!(py);
-            let size = counts(stringify!($name), &[window_length.0])?[0];
-            let dtype = dtype.map_or(DType::F32, |d| d.0);
-            placed(device, || out(window($taper, size, periodic, dtype)))
-        }
-
-        #[doc = $plain]
-        #[pyfunction]
-        #[pyo3(signature = (m, *, dtype=None, device=None))]
-        fn $symmetric(
-            py: Python<'_>,
-            m: IntArg,
-            dtype: Option<DTypeArg>,
-            device: Option<DeviceArg>,
-        ) -> Out {
-            let _called = location::enter!(py);
-            let size = counts(stringify!($symmetric), &[m.0.max(0)])?[0];
-            let dtype = dtype.map_or(DType::F32, |d| d.0);
-            placed(device, || out($taper.window(size, dtype)))
-        })*
-    };
-}
-
-windows! {
-    hann_window hanning Taper::Hann,
-        "Hann's window, a raised cosine, as PyTorch's: periodic unless symmetric. Dtype: float32."
-        "Hann's window of m points, symmetric, as NumPy's. Dtype: float32.";
-    hamming_window hamming Taper::Hamming,
-        "Hamming's window, a raised cosine, as PyTorch's: periodic unless symmetric. Dtype: float32."
-        "Hamming's window of m points, symmetric, as NumPy's. Dtype: float32.";
-    blackman_window blackman Taper::Blackman,
-        "Blackman's window, as PyTorch's: periodic unless symmetric. Dtype: float32."
-        "Blackman's window of m points, symmetric, as NumPy's. Dtype: float32.";
-    bartlett_window bartlett Taper::Bartlett,
-        "Bartlett's window, a triangle, as PyTorch's: periodic unless symmetric. Dtype: float32."
-        "Bartlett's window of m points, symmetric, as NumPy's. Dtype: float32.";
-}
-
-/// The Kaiser window, as in PyTorch: periodic unless symmetric. Dtype: float32.
-#[pyfunction]
-#[pyo3(signature = (window_length, periodic=true, beta=12.0, *, dtype=None, device=None))]
-fn kaiser_window(
-    py: Python<'_>,
-    window_length: IntArg,
-    #[pyo3(from_py_with = scalars::flag)] periodic: bool,
-    #[pyo3(from_py_with = scalars::number)] beta: f64,
-    dtype: Option<DTypeArg>,
-    device: Option<DeviceArg>,
-) -> Out {
-    let _called = location::enter!(py);
-    let size = counts("kaiser_window", &[window_length.0])?[0];
-    let dtype = dtype.map_or(DType::F32, |d| d.0);
-    placed(device, || out(window(Taper::Kaiser(beta), size, periodic, dtype)))
-}
-
-/// The Kaiser window of m points, symmetric, as in NumPy. Dtype: float32.
-#[pyfunction]
-#[pyo3(signature = (m, beta, *, dtype=None, device=None))]
-fn kaiser(
-    py: Python<'_>,
-    m: IntArg,
-    #[pyo3(from_py_with = scalars::number)] beta: f64,
-    dtype: Option<DTypeArg>,
-    device: Option<DeviceArg>,
-) -> Out {
-    let _called = location::enter!(py);
-    let size = counts("kaiser", &[m.0.max(0)])?[0];
-    let dtype = dtype.map_or(DType::F32, |d| d.0);
-    placed(device, || out(Taper::Kaiser(beta).window(size, dtype)))
-}
-
 /// Adds this file's functions.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     over_axes::register(m)?;
@@ -624,8 +536,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     add! {
         isclose allclose array_equal cov corrcoef interp digitize trapezoid polyval polyfit vander
-        histogram2d unique hann_window hanning hamming_window hamming blackman_window blackman
-        bartlett_window bartlett kaiser_window kaiser
+        histogram2d unique
     }
     Ok(())
 }

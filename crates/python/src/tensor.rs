@@ -1,6 +1,7 @@
 //! The `Tensor` class: properties, conversions, and the operators (`operators`). The methods that
 //! are functions too are in `functions`.
 
+mod iterator;
 mod operators;
 
 use crate::args::{IntArg, OperandArg, axis_list, shape_or_sizes, sizes};
@@ -15,41 +16,13 @@ use girih::{Device, Size, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
+pub use iterator::TensorIterator;
+
 /// A lazy tensor: a handle to a value that is computed when it is needed. Values are immutable;
 /// assignment to a part of the tensor, or an operator such as ``+=``, gives the handle another
 /// value.
 #[pyclass(name = "Tensor", module = "girih")]
 pub struct PyTensor(pub Tensor);
-
-/// Iterates over the slices along the first axis; each slice is recorded when it is requested.
-#[pyclass(module = "girih")]
-pub struct TensorIterator {
-    tensor: Tensor,
-    next: usize,
-    len: usize,
-}
-
-#[pymethods]
-impl TensorIterator {
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<PyTensor>> {
-        if self.next == self.len {
-            return Ok(None);
-        }
-        let _called = location::enter!(py);
-        let row = self.tensor.index(&[girih::Index::At(self.next as i64)]).py()?;
-        self.next += 1;
-        Ok(Some(PyTensor(row)))
-    }
-
-    /// The number of remaining slices. Returns: int.
-    fn __length_hint__(&self) -> usize {
-        self.len - self.next
-    }
-}
 
 /// The supported revisions of the array API standard; each revision extends the previous one.
 const ARRAY_API: [&str; 5] = ["2021.12", "2022.12", "2023.12", "2024.12", "2025.12"];
