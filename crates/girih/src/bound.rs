@@ -445,6 +445,38 @@ impl BoundProgram {
     }
 }
 
+impl TracedProgram {
+    /// The outputs for these arguments and these values of the captured tensors.
+    ///
+    /// Runs the program immediately and returns computed tensors. Only if an argument depends on a
+    /// placeholder of a function that is being traced, or a tensor requires a gradient
+    /// ([`Tensor::requires_grad`]), the program is recorded instead, and its outputs are lazy.
+    /// Compiled functions can therefore be differentiated. The results of a function that takes
+    /// gradients itself require none.
+    ///
+    /// Errors: [`crate::Error::InvalidArgument`] for arguments that the program does not serve;
+    /// [`crate::Error::Evaluation`].
+    #[track_caller]
+    pub fn call(
+        self: &Arc<Self>,
+        arguments: &[&Tensor],
+        captures: &[&Tensor],
+    ) -> Result<Vec<Tensor>> {
+        let specs: Vec<TensorSpec> = arguments.iter().map(|t| t.spec()).collect();
+        let bound = BoundProgram::new(self.clone(), &specs)?;
+        let found: Vec<TensorSpec> = captures.iter().map(|t| t.spec()).collect();
+        if found != self.captures() {
+            return Err(crate::Error::InvalidArgument(format!(
+                "the function refers to tensors {:?} where it was traced with {:?}",
+                found,
+                self.captures()
+            )));
+        }
+        let given: Vec<Tensor> = arguments.iter().chain(captures).map(|&t| t.clone()).collect();
+        bound.call(&given)
+    }
+}
+
 fn lock(recent: &Mutex<Option<Arc<Captured>>>) -> MutexGuard<'_, Option<Arc<Captured>>> {
     recent.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -27,6 +27,7 @@ mod context;
 mod control;
 mod data;
 mod display;
+mod dynamic;
 mod eval;
 mod executor;
 pub mod explain;
@@ -49,6 +50,7 @@ mod statistics;
 mod tensor;
 mod tiled;
 mod timeline;
+mod traced;
 mod transform;
 
 pub use apply::{Attribute, apply};
@@ -59,7 +61,7 @@ pub use collective::{
     pshuffle, psum, psum_scatter,
 };
 pub use compile_graph::{CompilationInfo, compile_graph, compile_unoptimized};
-pub use compiled::{Compiled, DynamicDim, TracedProgram, compile};
+pub use compiled::{Compiled, compile};
 pub use context::{Context, Frame, Graph, ReuseScope, Scope, current_graph, swap_graph};
 pub use control::{
     Body, DerivativeRules, Function, Recording, Saved, ScanOptions, bounded_while_loop, call,
@@ -68,6 +70,7 @@ pub use control::{
 };
 pub use data::{Data, Element};
 pub use display::{PrintOptions, print_options, set_print_options};
+pub use dynamic::DynamicDim;
 pub use eval::{async_eval, compile_only, eval, graph_of, graph_text};
 pub use executor::{ExecutionResult, Executor, ExecutorConfig, Profile};
 pub use explain::{Explanation, explain, explain_graph};
@@ -116,6 +119,7 @@ pub use statistics::{Stats, cache_stats, clear_cache, reset_peak_memory};
 pub use tensor::{Hook, Tensor, WeakTensor, name_arguments, no_grad, take_roots};
 pub use tiled::CallPath;
 pub use timeline::{SpanTotal, Timeline, span_device};
+pub use traced::TracedProgram;
 pub use transform::{
     Backward, Linear, Randomness, Trace, grad, hessian, hvp, jacfwd, jacrev, jvp, linear_transpose,
     linearize, value_and_grad, vjp, vmap, vmap_named,
