@@ -138,7 +138,7 @@ pub fn foreign_and_too_long_handles_are_refused(subject: &Subject) {
     assert_invalid("a part", mine.at(60, 5, device));
     let queue = DeviceQueue::new(&rig.scheduler());
     assert_invalid("too many bytes in", queue.copy_to_device([0; 65].into(), &mine));
-    let value = Value { buffer: mine.clone(), offset: 60 };
+    let value = Value::at(mine.clone(), 60);
     assert_invalid("too many bytes out", queue.copy_from_device(&value, 5));
     assert_invalid("too many bytes", queue.copy_on_device((&mine, 0), (&mine, 32), 33, &[]));
     queue.synchronize().expect("nothing was enqueued that fails");
@@ -182,7 +182,7 @@ pub fn host_bytes_may_change_after_they_are_enqueued(subject: &Subject) {
 }
 
 fn value(block: &Arc<Buffer>) -> Value {
-    Value { buffer: block.clone(), offset: 0 }
+    Value::at(block.clone(), 0)
 }
 
 /// Queued work keeps its blocks: a block that the caller dropped is reused only after the work.

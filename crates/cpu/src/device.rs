@@ -183,7 +183,7 @@ impl Device for HostDevice {
     }
 
     fn view<'a>(&'a self, value: &'a Value, size: usize) -> Option<&'a [u8]> {
-        if !value.buffer.is_pooled() {
+        if !value.is_pooled() {
             return None;
         }
         let address = value.address(size, self).ok()? as *const u8;

@@ -340,7 +340,7 @@ impl BoundProgram {
             false => context.executor_ref(context.device())?,
         };
         let id = executor.runtime().device().id();
-        let is_here = |a: &Argument| a.value().is_none_or(|v| v.buffer.handle().device() == id);
+        let is_here = |a: &Argument| a.value().is_none_or(|v| v.device() == id);
         if arguments.iter().all(is_here) {
             return Ok(executor);
         }

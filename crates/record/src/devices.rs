@@ -43,7 +43,7 @@ impl Device {
 
     /// The device whose memory holds a value.
     pub fn of(value: &Value) -> Device {
-        Device::with_id(value.buffer.handle().device()).unwrap_or(Device::CPU)
+        Device::with_id(value.device()).unwrap_or(Device::CPU)
     }
 
     /// The device with the runtime's id `id`, if it has been used.

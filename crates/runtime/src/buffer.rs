@@ -104,7 +104,7 @@ impl Buffer {
 
     /// Whether the buffer is a block of the device's pool. False for memory of another owner, who
     /// may write it.
-    pub fn is_pooled(&self) -> bool {
+    pub(crate) fn is_pooled(&self) -> bool {
         matches!(self.owner, Owner::Pool(_))
     }
 
@@ -155,15 +155,38 @@ impl fmt::Debug for Buffer {
 #[derive(Clone, Debug)]
 pub struct Value {
     /// The memory.
-    pub buffer: Arc<Buffer>,
+    pub(crate) buffer: Arc<Buffer>,
     /// Bytes before the first element.
-    pub offset: usize,
+    pub(crate) offset: usize,
 }
 
 impl Value {
     /// The value at the start of a buffer.
     pub fn new(buffer: Buffer) -> Value {
-        Value { buffer: Arc::new(buffer), offset: 0 }
+        Value::at(Arc::new(buffer), 0)
+    }
+
+    /// The value that begins `offset` bytes into a shared buffer.
+    #[inline]
+    pub fn at(buffer: Arc<Buffer>, offset: usize) -> Value {
+        Value { buffer, offset }
+    }
+
+    /// The value that begins `bytes` after this one, in the same memory.
+    pub fn skip(&self, bytes: usize) -> Value {
+        Value::at(self.buffer.clone(), self.offset + bytes)
+    }
+
+    /// Whether the value is in a block of the device's pool. False for memory of another owner, who
+    /// may write it.
+    pub fn is_pooled(&self) -> bool {
+        self.buffer.is_pooled()
+    }
+
+    /// The device whose memory holds the value.
+    #[inline]
+    pub fn device(&self) -> DeviceId {
+        self.buffer.handle.device()
     }
 
     /// Bytes from the first element to the end of the buffer.

@@ -2,7 +2,6 @@
 
 use girih::ir::ops::Category;
 use girih::{Complex64, DType, Device, Error, Literal, NodeKind, Scope, Tensor};
-use std::sync::Arc;
 
 fn data(values: &[f32]) -> Tensor {
     Tensor::from_slice(values, [values.len()]).unwrap()
@@ -47,8 +46,7 @@ fn leading_slices_share_the_buffer_at_an_offset() {
     let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], [3, 2]).unwrap();
     let rows = x.narrow(0, 1, 2).unwrap();
     let (whole, part) = (x.value().unwrap(), rows.value().unwrap());
-    assert!(Arc::ptr_eq(&whole.buffer, &part.buffer), "a view shares the memory");
-    assert_eq!((whole.offset, part.offset), (0, 8));
+    assert_eq!(part.handle(), whole.skip(8).handle(), "a view shares the memory");
     assert_eq!(rows.to_vec::<f32>().unwrap(), [3.0, 4.0, 5.0, 6.0]);
     assert_eq!(rows.spec().size_bytes(), 16);
 }

@@ -141,8 +141,7 @@ fn an_event_carries_the_time_of_its_stream() {
     first.copy_to_device(vec![0; 1000].into(), &target).unwrap();
     first.record(&done);
     second.wait(&done);
-    let (_, read) =
-        second.copy_from_device(&girih_runtime::Value { buffer: target, offset: 0 }, 1000).unwrap();
+    let (_, read) = second.copy_from_device(&girih_runtime::Value::at(target, 0), 1000).unwrap();
     read.wait().unwrap();
     assert_eq!(device.clock(Some(second.index())), us(22), "11 us there, then 11 us back");
 }
@@ -153,7 +152,7 @@ fn enqueues_do_not_wait_for_a_slow_device() {
         mock(MockConfig { pace: Pace::Real, latency: Duration::from_millis(150), ..config() });
     let queue = DeviceQueue::new(&rig.scheduler());
     let target = block(&device, 8);
-    let value = girih_runtime::Value { buffer: target.clone(), offset: 0 };
+    let value = girih_runtime::Value::at(target.clone(), 0);
     queue.copy_to_device([3; 8].into(), &target).unwrap();
     let (bytes, done) = queue.copy_from_device(&value, 8).unwrap();
     assert!(done.poll().is_none() && !queue.query(), "the copy takes 150 ms");
@@ -191,7 +190,7 @@ fn a_device_without_copy_engines_does_one_thing_at_a_time() {
             for (stream, bound) in streams.iter().zip(&bound) {
                 stream.queue().copy_to_device(vec![0; 90_000].into(), &target).unwrap();
                 rig.start(stream, &graph, bound).unwrap();
-                let value = girih_runtime::Value { buffer: target.clone(), offset: 0 };
+                let value = girih_runtime::Value::at(target.clone(), 0);
                 stream.queue().copy_from_device(&value, 90_000).unwrap();
             }
         }

@@ -377,7 +377,7 @@ impl CutWalk<'_> {
     /// Determines how a node enters the graph: as a leaf, with its argument, or after its operands.
     fn enter(&mut self, node: &Arc<Node>) -> Reached {
         let (mut state, device) = (node.state(), self.device);
-        let is_here = |value: &Value| value.buffer.handle().device() == device;
+        let is_here = |value: &Value| value.device() == device;
         let value = match &*state {
             State::Available(value) if is_here(value) => value.clone(),
             State::Available(_) => match self.transferred.get(&Arc::as_ptr(node)) {
@@ -462,7 +462,7 @@ fn view_of_data(node: &Node, input: &Arc<Node>) -> Option<Value> {
     };
     let State::Available(value) = &*input.state() else { return None };
     let row_bytes = shape[1..].iter().product::<usize>() * node.dtype().size();
-    Some(Value { buffer: value.buffer.clone(), offset: value.offset + start * row_bytes })
+    Some(value.skip(start * row_bytes))
 }
 
 /// Constants whose values enable simplifications are part of the program. All others are run-time

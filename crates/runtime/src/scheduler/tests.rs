@@ -18,7 +18,7 @@ fn enqueues_return_at_once_and_run_in_order() {
     let device = MockDevice::new(latency);
     let queue = DeviceQueue::new(&Scheduler::new(device.clone()));
     let buffer = Arc::new(device.allocator().allocate(4).unwrap());
-    let value = Value { buffer: buffer.clone(), offset: 0 };
+    let value = Value::at(buffer.clone(), 0);
     let start = Instant::now();
     for i in 0..5u32 {
         queue.launch_program(Arc::new(i), Arc::new(ArgumentBlock::default()));

@@ -274,8 +274,7 @@ impl<'a> Launch<'a> {
             if let (TileArgument::Device(value, _), false) = (given, padded)
                 && (region.dense || self.options.in_place && !region.is_empty())
             {
-                let (buffer, offset) = (value.buffer.clone(), value.offset + region.offset);
-                arguments.push(Argument::Checked(Value { buffer, offset }));
+                arguments.push(Argument::Checked(value.skip(region.offset)));
                 strides[index] = (!region.dense).then(|| region.strides());
                 continue;
             }
@@ -284,7 +283,7 @@ impl<'a> Launch<'a> {
             let bytes = block.iter().product::<usize>() * item;
             let whole = self.tile_bytes(axes, item).max(bytes);
             let target = self.block(Use::Argument(index), tile.ring, whole)?;
-            let value = Value { buffer: target.clone(), offset: 0 };
+            let value = Value::at(target.clone(), 0);
             arguments.push(Argument::Checked(value));
             if bytes == 0 || self.loaded.get(&(index, tile.ring)) == Some(&region) {
                 continue;

@@ -74,8 +74,7 @@ impl<'a> Launch<'a> {
         let bytes = block.iter().product::<usize>() * item;
         let direct = match &self.results[index] {
             TileResult::Device(value, _) if region.dense && !tile.is_padded(&axes) => {
-                let offset = value.offset + region.offset;
-                Some(Value { buffer: value.buffer.clone(), offset })
+                Some(value.skip(region.offset))
             }
             _ => None,
         };
@@ -85,7 +84,7 @@ impl<'a> Launch<'a> {
             Some(value) => value,
             None => {
                 let buffer = self.block(Use::Output(index), tile.out_ring, whole)?;
-                Value { buffer, offset: 0 }
+                Value::at(buffer, 0)
             }
         };
         let combines = |&f: &usize| Some((f, self.program.shape.factors.combines(index, f)?));
@@ -96,7 +95,7 @@ impl<'a> Launch<'a> {
             true => None,
             false => {
                 let buffer = self.block(Use::Partial(index), 0, whole)?;
-                Some(Value { buffer, offset: 0 })
+                Some(Value::at(buffer, 0))
             }
         };
         // All reduced factors of an output have the same op.
@@ -150,7 +149,7 @@ impl<'a> Launch<'a> {
         let in_place = plan.plan.donations.contains(&(result, 0));
         let target = match in_place {
             true => acc.clone(),
-            false => Value { buffer: self.block(Use::Combined(index), 0, bytes)?, offset: 0 },
+            false => Value::at(self.block(Use::Combined(index), 0, bytes)?, 0),
         };
         let arguments = [acc, partial].map(|value| Argument::Checked(value.clone()));
         self.launch(plan, &arguments, vec![Some(target.clone())], launches)?;
