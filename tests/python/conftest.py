@@ -70,6 +70,7 @@ OF_THE_HOST = {
     "the mock's programs are in its memory, and not on disk": r"""
         test_backward.py::TestTracking::test_the_tape_is_freed_with_its_tensors
         test_executor.py::test_a_second_process_compiles_nothing
+        test_executor.py::test_programs_that_compile_fast_are_not_stored
         test_executor.py::test_programs_bound_to_sizes_are_found_by_a_second_process
         test_robustness.py::test_a_variable_that_says_nothing_usable.*GIRIH_CACHE
     """,
