@@ -3,6 +3,7 @@
 
 use crate::bound::BoundProgram;
 use crate::dynamic::DynamicDim;
+use crate::recent::RecentlyUsed;
 use crate::tiled::CallPath;
 use crate::traced::TracedProgram;
 use crate::{Context, Device, DeviceScope, Result, Tensor};
@@ -20,24 +21,14 @@ pub struct Compiled<F> {
     dims: Vec<Vec<DynamicDim>>,
     /// The program of the last call, per thread.
     recent: Striped<Mutex<Option<Arc<Recent>>>>,
-    programs: Mutex<Programs>,
+    traced: Mutex<Vec<Arc<TracedProgram>>>,
+    /// The programs bound to arguments of earlier calls.
+    bound: RecentlyUsed<BoundProgram>,
 }
 
 /// The program of a thread's last call, with a reference count of its own, so that threads share
 /// neither a lock nor a count.
 struct Recent(Arc<BoundProgram>);
-
-/// The programs of a function, and the programs bound to arguments of earlier calls.
-#[derive(Default)]
-struct Programs {
-    traced: Vec<Arc<TracedProgram>>,
-    /// The bound programs in order of creation.
-    bound: Vec<Arc<BoundProgram>>,
-}
-
-/// The maximum number of bound programs per function; beyond this number, the oldest program is
-/// evicted.
-const MAX_BOUND: usize = 16;
 
 /// Compiles a function once per signature. A change of a size compiles again, except along the axes
 /// that [`Compiled::dynamic`] names. The results are computed when a call returns; see
@@ -57,7 +48,8 @@ pub fn compile<F>(f: F) -> Compiled<F>
 where
     F: Fn(&[Tensor]) -> Result<Vec<Tensor>>,
 {
-    Compiled { f, dims: Vec::new(), recent: Striped::default(), programs: Mutex::default() }
+    let (dims, recent) = (Vec::new(), Striped::default());
+    Compiled { f, dims, recent, traced: Mutex::default(), bound: RecentlyUsed::default() }
 }
 
 impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
@@ -143,7 +135,8 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
 
     /// The program that is bound to tensors like these.
     fn bound_for(&self, given: &[Tensor]) -> Option<Arc<BoundProgram>> {
-        self.lock().bound.iter().rfind(|bound| bound.serves(given)).cloned()
+        let serves = |bound: &BoundProgram| bound.serves(given).then_some(());
+        self.bound.find(serves).map(|(bound, ())| bound)
     }
 
     /// The traced program that serves these tensors.
@@ -151,7 +144,7 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         let serves = |p: &&Arc<TracedProgram>| {
             p.refuses_context(given).is_none() && p.refuses(specs).is_none()
         };
-        self.lock().traced.iter().find(serves).cloned()
+        self.lock().iter().find(serves).cloned()
     }
 
     /// Finds a program for these arguments, or traces one, and binds it.
@@ -164,31 +157,27 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
                 let _scope = DeviceScope::new(Device::common("compile", arguments)?);
                 let program = TracedProgram::trace(&specs, &self.dims, &[], |x| (self.f)(x))?.0;
                 let program = Arc::new(program);
-                self.lock().traced.push(program.clone());
+                self.lock().push(program.clone());
                 program
             }
         };
         let bound = Arc::new(BoundProgram::new(program, &specs)?);
-        let mut programs = self.lock();
-        if programs.bound.len() >= MAX_BOUND {
-            programs.bound.remove(0);
-        }
-        programs.bound.push(bound.clone());
+        self.bound.insert(bound.clone());
         Ok(bound)
     }
 
     /// How many times the function has been traced.
     pub fn num_programs(&self) -> usize {
-        self.lock().traced.len()
+        self.lock().len()
     }
 
     /// The time of compiling the function's programs; see [`TracedProgram::compile_time`].
     pub fn compile_time(&self) -> Duration {
-        self.lock().traced.iter().map(|program| program.compile_time()).sum()
+        self.lock().iter().map(|program| program.compile_time()).sum()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Programs> {
-        lock(&self.programs)
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<TracedProgram>>> {
+        lock(&self.traced)
     }
 }
 

@@ -46,6 +46,7 @@ pub mod plot;
 mod precision;
 mod program;
 pub mod random;
+mod recent;
 mod statistics;
 mod tensor;
 mod tiled;
@@ -115,6 +116,7 @@ pub use ops::{
 };
 pub use options::{options, options_with, options_without, pass_names, set_options};
 pub use precision::autocast;
+pub use recent::RecentlyUsed;
 pub use statistics::{Stats, cache_stats, clear_cache, reset_peak_memory};
 pub use tensor::{Hook, Tensor, WeakTensor, name_arguments, no_grad, take_roots};
 pub use tiled::CallPath;

@@ -13,18 +13,15 @@ use crate::sequences::Listed;
 use crate::symbolic_float::{PySymbolicFloat, returned_number};
 use crate::tensor::PyTensor;
 use crate::tree::PyTreeDef;
-use girih::{BoundProgram, Tensor, TensorSpec};
+use girih::{BoundProgram, RecentlyUsed, Tensor, TensorSpec};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyString, PyTuple};
 use smallvec::SmallVec;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Plans that take fewer nanoseconds than this run without releasing the interpreter.
 const DETACH_NS: u64 = 20_000;
-
-/// Maximum number of cached calls of a function; the least recently used one is evicted.
-const MAX_CACHED_CALLS: usize = 16;
 
 /// A leaf of a pattern: of arguments to compare with, or of results to build.
 enum Leaf {
@@ -237,36 +234,18 @@ impl CachedCall {
 /// The base class of compiled functions, which handles their calls.
 #[pyclass(name = "CompiledCall", module = "girih._girih", subclass, frozen)]
 struct PyCompiledCall {
-    /// The cached calls, most recently used first.
-    cached_calls: Mutex<Vec<Arc<CachedCall>>>,
+    cached_calls: RecentlyUsed<CachedCall>,
 }
 
 impl PyCompiledCall {
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<CachedCall>>> {
-        self.cached_calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The cached call with the signature of this call, and the tensors of this call.
     fn find(
         &self,
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Option<(Arc<CachedCall>, Tensors)> {
-        // Do not hold the lock: the comparison may run Python code that calls the function again.
-        let (mut at, mut converted) = (0, Converted::new());
-        loop {
-            let cached = self.lock().get(at)?.clone();
-            if let Some(tensors) = cached.tensors(args, kwargs, &mut converted) {
-                if at > 0 {
-                    let mut cached_calls = self.lock();
-                    if let Some(now) = cached_calls.iter().position(|w| Arc::ptr_eq(w, &cached)) {
-                        cached_calls[..=now].rotate_right(1);
-                    }
-                }
-                return Some((cached, tensors));
-            }
-            at += 1;
-        }
+        let mut converted = Converted::new();
+        self.cached_calls.find(|cached| cached.tensors(args, kwargs, &mut converted))
     }
 }
 
@@ -281,7 +260,7 @@ impl PyCompiledCall {
     fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyCompiledCall {
         // The derived class interprets the arguments.
         let _ = (args, kwargs);
-        PyCompiledCall { cached_calls: Mutex::default() }
+        PyCompiledCall { cached_calls: RecentlyUsed::default() }
     }
 
     /// Runs the program of a cached call with the same signature; otherwise `_called(args,
@@ -351,27 +330,18 @@ impl PyCompiledCall {
                 .map(|(at, object)| (ContainerSlot::new(at), object))
                 .collect(),
         };
-        let mut cached_calls = self.lock();
-        let dropped = (cached_calls.len() >= MAX_CACHED_CALLS).then(|| cached_calls.pop());
-        cached_calls.insert(0, Arc::new(cached));
-        drop(cached_calls);
-        // Drop the cached calls without the lock, because dropping them may call back.
-        drop(dropped);
+        self.cached_calls.insert(Arc::new(cached));
         Ok(())
     }
 
     /// Drops the cached calls of the function. Returns: None.
     fn forget(&self) {
-        let cached_calls = std::mem::take(&mut *self.lock());
-        drop(cached_calls);
+        self.cached_calls.clear();
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         // The lock is only held while no garbage collection can run.
-        match self.cached_calls.try_lock() {
-            Ok(cached_calls) => cached_calls.iter().try_for_each(|cached| cached.traverse(&visit)),
-            Err(_) => Ok(()),
-        }
+        self.cached_calls.try_visit(|cached| cached.traverse(&visit))
     }
 
     fn __clear__(&self) {
