@@ -53,8 +53,8 @@ pub fn put_all(node: &Arc<Node>, hints: &Hints) {
 
 /// Checks that a node of this shape can have the hint.
 ///
-/// Errors: [`Error::InvalidArgument`] for an empty key, for a value of `fuse` other than `no`, and for
-/// a `layout` that does not fit the shape.
+/// Errors: [`Error::InvalidArgument`] for an empty key, for a value of `fuse` other than `no`, and
+/// for a `layout` that does not fit the shape.
 pub fn check(key: &str, value: &str, shape: &Shape) -> Result<()> {
     let wrong = |text: String| Err(Error::InvalidArgument(format!("set_hint: {text}")));
     match key {

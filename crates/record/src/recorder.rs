@@ -189,9 +189,9 @@ pub fn record_constant(value: Literal, shape: Shape) -> Arc<Node> {
 }
 
 /// A node on a device: the node itself if it is committed to the device, else a copy that is
-/// computed when it is needed. The ops before the copy run on the node's own device; only constants
-/// and random draws are made on the new device, where they have the same values. Gradients are moved
-/// back.
+/// computed when it is needed. The ops before the copy run on the node's own device; only
+/// constants and random draws are made on the new device, where they have the same values.
+/// Gradients are moved back.
 ///
 /// Errors: [`Error::InvalidArgument`] in a function being compiled, which runs on one device.
 #[track_caller]

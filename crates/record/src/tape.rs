@@ -222,8 +222,8 @@ pub fn grad(node: &Arc<Node>) -> Option<Arc<Node>> {
 
 /// Replaces or clears the gradient.
 ///
-/// Errors: [`Error::InvalidArgument`] for a gradient of another shape or dtype, and for a
-/// tensor that does not require a gradient.
+/// Errors: [`Error::InvalidArgument`] for a gradient of another shape or dtype, and for a tensor
+/// that does not require a gradient.
 pub fn set_grad(node: &Arc<Node>, grad: Option<Arc<Node>>) -> Result<()> {
     if let Some(grad) = &grad
         && (grad.spec() != node.spec() || !node.is_tracked())
@@ -252,9 +252,8 @@ pub fn retain_grad(node: &Arc<Node>) -> Result<()> {
     Ok(())
 }
 
-/// Registers a function that is called with the tensor's gradient whenever `backward`
-/// has computed it; its result, if any, replaces the gradient. Returns a number for
-/// [`remove_hook`].
+/// Registers a function that is called with the tensor's gradient whenever `backward` has computed
+/// it; its result, if any, replaces the gradient. Returns a number for [`remove_hook`].
 ///
 /// Errors: [`Error::InvalidArgument`] for a tensor that does not require a gradient.
 pub fn register_hook(node: &Arc<Node>, hook: Hook) -> Result<u64> {
@@ -281,8 +280,8 @@ pub fn remove_hook(number: u64) {
     }
 }
 
-/// Makes a tensor a variable in place of another one, whose value a handle held before: it
-/// requires a gradient, and has the gradient and the hooks of the other tensor.
+/// Makes a tensor a variable in place of another one, whose value a handle held before: it requires
+/// a gradient, and has the gradient and the hooks of the other tensor.
 ///
 /// Errors: those of [`set_requires_grad`] and [`set_grad`].
 pub fn take_place_of(node: &Arc<Node>, old: &Arc<Node>) -> Result<()> {
