@@ -12,7 +12,7 @@ use crate::tensor::PyTensor;
 use girih::ir::OpCode;
 use girih::{DType, Shape, Tensor};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 
 /// The result type of a function that returns a tensor.
 pub(crate) type Out = PyResult<PyTensor>;
@@ -563,27 +563,6 @@ fn one_hot(
     out(indices.0.one_hot(classes, dtype.map_or(DType::F32, |d| d.0)))
 }
 
-/// The ops of the registry, for tests. Each is a dict: name, category, sentence, maximum number of
-/// operands, whether gradients flow, and the function to call (or the reason why there is none).
-/// Returns: list[dict[str, Any]].
-#[pyfunction]
-fn _registry(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
-    let entry = |code: &OpCode| {
-        let (def, entry) = (code.def(), PyDict::new(py));
-        entry.set_item("name", def.name)?;
-        entry.set_item("category", def.category().name())?;
-        entry.set_item("doc", def.doc)?;
-        entry.set_item("operands", def.arity.1)?;
-        use girih::ir::ops::Derivative::{Refused, Zero};
-        let none = matches!(def.derivative, Zero(_) | Refused(_));
-        entry.set_item("differentiable", !none)?;
-        entry.set_item("python", code.python().ok())?;
-        entry.set_item("reason", code.python().err())?;
-        Ok(entry)
-    };
-    OpCode::ALL.iter().map(entry).collect()
-}
-
 /// Adds this file's functions.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     table_functions::register(m)?;
@@ -596,7 +575,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     add! {
         std_ matmul real imag positive logical_and logical_or logical_xor reshape permute
-        transpose swapaxes broadcast_to expand_dims stack one_hot _registry
+        transpose swapaxes broadcast_to expand_dims stack one_hot
     }
     m.add("bitwise_invert", m.getattr("bitwise_not")?)
 }

@@ -38,6 +38,7 @@ mod pooling;
 mod program;
 mod protocols;
 mod random;
+mod registry;
 mod scalars;
 mod search;
 mod sequences;
@@ -182,6 +183,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     passes::register(m)?;
     protocols::register(m)?;
     functions::register(m)?;
+    registry::register(m)?;
     snapshot::register(m)?;
     sorting::register(m)?;
     statistics::register(m)?;

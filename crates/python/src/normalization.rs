@@ -1,7 +1,7 @@
 //! Normalisation over axes, channels and groups.
 
 use crate::args::{IntArg, ShapeArg, TensorArg};
-use crate::errors::{IntoPy, invalid, raise};
+use crate::errors::{invalid, raise};
 use crate::functions::{Out, out};
 use crate::location;
 use crate::scalars;
