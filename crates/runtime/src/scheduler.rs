@@ -21,11 +21,10 @@ use crate::{
     ArgumentBlock, CollectorRegistration, Completion, Device, Error, Policy, Result, control,
 };
 use girih_sync::{Condvar, Mutex, MutexGuard, fork};
-use smallvec::SmallVec;
 use state::{Queue, State};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::AtomicI32;
 use std::sync::{Arc, PoisonError, Weak};
 
 /// The maximum number of worker threads of a scheduler. Each runs one submission at a time, and the

@@ -9,9 +9,7 @@ pub(crate) use lowering::{Blocks, Lowering};
 use crate::handle::{Span, invalid};
 use crate::primitive::{Repeat, Runs};
 use crate::queue::HostBytes;
-use crate::{
-    ArgumentBlock, Device, DeviceHandle, Error, ExecutionPlan, Placement, Result,
-};
+use crate::{ArgumentBlock, Device, DeviceHandle, Error, ExecutionPlan, Placement, Result};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The lowering of operations to the control blocks of a queue.
 
-use super::{HANDLE_BYTES, MovingPart, Operation, Step};
+use super::{MovingPart, Operation, Step};
 use crate::handle::{Span, invalid};
 use crate::primitive::{ControlBlock, Iteration, MovingHandle, Runs, StridedCopy};
 use crate::queue::HostBytes;

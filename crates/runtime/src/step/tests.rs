@@ -3,7 +3,7 @@
 use super::*;
 use crate::plan::PlannedBuffer;
 use crate::testing::{MockDevice, QueueDevice};
-use crate::{Completion, DeviceHandle, LoadedPlan, Scheduler, Stream};
+use crate::{Completion, DeviceHandle, LoadedPlan, Scheduler, Stream, Value};
 use girih_sync::Mutex;
 use std::time::Duration;
 
@@ -247,7 +247,7 @@ fn handles_are_copied_for_a_correction_in_the_order_of_the_arguments() {
     // For physical addresses, the same step writes the address and 0.
     let handles = [0x4000, 0x1000].map(|at| DeviceHandle::physical(run.device.id(), at));
     let block = Arc::new(ArgumentBlock { handles: handles.into(), ..Default::default() });
-    let bytes = super::handles(&block, &[1, 0]);
+    let bytes = super::lowering::handles(&block, &[1, 0]);
     assert_eq!(bytes[..16], [0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(bytes[16..], [0, 0x40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
