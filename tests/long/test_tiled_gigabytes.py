@@ -41,4 +41,6 @@ def test_a_product_of_a_gigabyte(gigabyte, small):
     with gr.device(small):
         f = gr.compile(gr.matmul, tile={0: {0: 4096, 1: 512}, 1: {0: 512, 1: 150}})
         found = f(gigabyte, gr.asarray(weights, device="cpu"))
-    np.testing.assert_allclose(np.asarray(found), np.asarray(gigabyte) @ weights, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        np.asarray(found), np.asarray(gigabyte) @ weights, rtol=1e-3, atol=1e-3
+    )
