@@ -7,7 +7,7 @@
 //!
 //! A device with queues of its own takes work and does it later. Whoever submits the work enqueues
 //! it there, and workers run the functions of the host between the primitives of a submission
-//! ([`outstanding`]).
+//! (`outstanding`).
 
 mod outstanding;
 mod run;
