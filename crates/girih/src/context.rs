@@ -49,7 +49,7 @@ impl Graph {
 
     /// The tensor of the node with this number ([`Tensor::id`]).
     ///
-    /// Errors: [`Error::InvalidArgument`] if there is no such node, or nothing reaches it any more.
+    /// Errors: [`crate::Error::InvalidArgument`] if there is no such node, or nothing reaches it any more.
     pub fn tensor(&self, id: u32) -> Result<Tensor> {
         self.tensors(&[id]).map(|mut found| found.remove(0))
     }
