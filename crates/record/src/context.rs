@@ -73,13 +73,13 @@ impl Context {
         CURRENT.with_borrow(|frame| frame.graph.clone())
     }
 
-    /// Records in `graph` from now on; [`ReuseScope`] does so for a scope.
+    /// Records in `graph` from now on; `ReuseScope` does so for a scope.
     pub fn set_graph(&self, graph: &RecordingGraph) {
         CURRENT.with_borrow_mut(|frame| frame.graph = graph.clone());
     }
 
     /// The device on which data is placed, and for which constants and random draws are recorded:
-    /// the device of a scope ([`crate::DeviceScope`]), else the device of the context's executor,
+    /// the device of a scope (`DeviceScope`), else the device of the context's executor,
     /// else the device of the process.
     pub fn device(&self) -> Device {
         let chosen = CURRENT.with_borrow(|frame| {
@@ -132,7 +132,7 @@ impl Context {
         }
     }
 
-    /// Submits this context's programs to `stream` from now on; [`crate::StreamScope`] does so for
+    /// Submits this context's programs to `stream` from now on; `StreamScope` does so for
     /// a scope.
     pub fn set_stream(&self, stream: &Stream) {
         self.swap_stream(Some(stream.clone()));
@@ -232,7 +232,7 @@ impl Context {
         Ok(modes()? & NANS != 0)
     }
 
-    /// The half dtype in which autocast computes products, if any: see [`crate::autocast`].
+    /// The half dtype in which autocast computes products, if any: see `autocast`.
     #[inline]
     pub fn autocast(&self) -> Option<DType> {
         let modes = match MODES.get() {

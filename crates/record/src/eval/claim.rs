@@ -109,7 +109,7 @@ fn settle(node: &Arc<Node>) -> bool {
     matches!(&*node.state(), State::Available(_))
 }
 
-/// Like [`settle`], but returns an error if the user of this thread interrupts the wait.
+/// Like `settle`, but returns an error if the user of this thread interrupts the wait.
 pub fn settle_or_interrupt(node: &Arc<Node>) -> Result<bool> {
     let completion = match &*node.state() {
         State::Scheduled(scheduled) => scheduled.completion.clone(),
