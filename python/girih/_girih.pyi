@@ -4031,9 +4031,9 @@ def current_graph() -> Graph:
 def current_stream() -> Stream:
     """The stream to which programs of this context are submitted on the current device."""
 def default_stream(device: Any | None = None) -> Stream:
-    """The default stream of a device, number 0, or of the current device if none is given. If no stream
-    is set, programs of the first thread that uses the device are submitted to it, and those of each
-    other thread to a stream of that thread, as with CUDA's per-thread default streams.
+    """The default stream of a device, number 0, or of the current device if none is given. If no
+    stream is set, programs of the first thread that uses the device are submitted to it, and those
+    of each other thread to a stream of that thread, as with CUDA's per-thread default streams.
     """
 def device_name() -> str:
     """The name of the current device."""
