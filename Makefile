@@ -9,6 +9,7 @@
 # make miri    runs tests of unsafe code under Miri
 # make wheel   builds a wheel and computes with it in an empty environment
 # make test-mock  the Python tests on the mock accelerator (DEVICE=mock:host_control_flow and so on)
+# make test-mock-part  the part of it that CI runs
 # make bench   workloads beside other libraries where installed; writes docs/benchmarks
 #              (ARGS="--quick", ARGS="--only softmax"; ARGS="--models" for whole models;
 #              ARGS="--sweep" for ordinary operations of all kinds, with --quick or --only, too)
@@ -99,7 +100,7 @@ rust-check:
 rust-test: rust-check
 	$(TIMED) "Building the Rust documentation (about a minute)" \
 		env RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps
-	$(TIMED) "Compiling and running the Rust tests (about 15 minutes the first time, half of it compiling)" \
+	$(TIMED) "Compiling and running the Rust tests (about 10 minutes the first time, most of it compiling)" \
 		$(CARGO) test --quiet --workspace $(EXCLUDE) --lib --bins --tests
 	$(TIMED) "Running the examples of the Rust documentation (about a minute)" \
 		$(CARGO) test --quiet --workspace $(EXCLUDE) --doc

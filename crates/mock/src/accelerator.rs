@@ -7,7 +7,7 @@ use crate::queues::{self, Job, Queues};
 use crate::timeline::{Engine, Slot, Timeline, Work};
 use girih_runtime::{
     Allocator, Backend, Binary, Buffer, Device, Enqueued, Error, HANDLE_BYTES, HostControlFlow,
-    Launch, LoadedProgram, Place, Position, Primitive, Properties, Result, Runs, fill,
+    Launch, LoadedProgram, Place, Position, Primitive, Properties, Result, Runs, with_bytes,
 };
 use girih_sync::{Mutex, MutexGuard};
 use std::borrow::Cow;
@@ -386,7 +386,9 @@ impl MockAccelerator {
             Primitive::CopyFromDevice { source, target } => {
                 let size = target.lock().unwrap_or_else(PoisonError::into_inner).len();
                 let (source, target) = (source.address(size, self)?, target.clone());
-                Box::new(move |device| fill(&target, |bytes| device.copy_out(queue, source, bytes)))
+                Box::new(move |device| {
+                    with_bytes(&target, |bytes| device.copy_out(queue, source, bytes))
+                })
             }
             Primitive::CopyOnDevice { source, target, runs } => {
                 let (read, written) = runs.spans();

@@ -241,7 +241,7 @@ impl Primitive<'_> {
                 device.copy_to_device(queue, source, target)
             }
             Primitive::CopyFromDevice { source, target } => {
-                fill(target, |bytes| device.copy_from_device(queue, source, bytes))
+                with_bytes(target, |bytes| device.copy_from_device(queue, source, bytes))
             }
             Primitive::CopyOnDevice { source, target, runs } => {
                 device.copy_on_device(queue, (source, target), runs)
@@ -262,15 +262,6 @@ pub enum Enqueued {
 }
 
 impl Enqueued {
-    /// Calls `f` with the outcome of the work: now if the work is done, else when the device has done
-    /// it.
-    pub(crate) fn then(&self, f: impl FnOnce(&Result<()>) + Send + 'static) {
-        match self {
-            Enqueued::Done => f(&Ok(())),
-            Enqueued::Outstanding(completion) => completion.then(f),
-        }
-    }
-
     /// Waits until the work is done.
     ///
     /// Errors: its failure.
@@ -439,8 +430,8 @@ pub trait Device: Send + Sync {
 
 /// Calls `copy` with the bytes of shared host memory, without holding its lock: the device may copy
 /// with several threads.
-pub fn fill(target: &HostBytes, copy: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
-    let locked = || target.lock().unwrap_or_else(PoisonError::into_inner);
+pub fn with_bytes<T>(memory: &HostBytes, copy: impl FnOnce(&mut [u8]) -> T) -> T {
+    let locked = || memory.lock().unwrap_or_else(PoisonError::into_inner);
     let mut bytes = std::mem::take(&mut *locked());
     let copied = copy(&mut bytes);
     *locked() = bytes;

@@ -67,7 +67,7 @@ pub use control::{InterruptHook, RunControl, WaitHook, set_interrupt_hook, set_w
 pub use control_flow::HostControlFlow;
 pub use device::{
     ArgumentBlock, Binary, DetachedLaunch, Device, Enqueued, Launch, LoadedProgram, Position,
-    Primitive, Properties, fill,
+    Primitive, Properties, with_bytes,
 };
 pub use difference::Lookup;
 pub use disk::{DiskCache, DiskEntry, DiskLimits, DiskStats};

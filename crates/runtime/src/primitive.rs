@@ -1,6 +1,6 @@
 //! Primitives: the control blocks in queues, and how their work is enqueued on a device.
 
-use crate::device::{Enqueued, Position, Primitive};
+use crate::device::{Enqueued, Position, Primitive, with_bytes};
 use crate::gate::Gate;
 use crate::handle::Span;
 use crate::queue::{EventRecord, HostBytes};
@@ -315,12 +315,16 @@ impl Lane<'_> {
         let name = || self.device.program_name(program).unwrap_or("launch").to_string();
         let work = Primitive::Launch(ArgumentBlock::shared_launch(arguments, program));
         let start = arguments.control().is_timed().then(Instant::now);
-        let enqueued = self.enqueue(SpanKind::Launch, 0, name, work)?;
+        let enqueued = self.enqueue(SpanKind::Launch, 0, name, work);
         if let Some(start) = start {
             let (name, arguments) = (name(), arguments.clone());
-            enqueued.then(move |_| arguments.control().add_time(name, start.elapsed()));
+            let done = move || arguments.control().add_time(name, start.elapsed());
+            match &enqueued {
+                Ok(Enqueued::Outstanding(completion)) => completion.then(move |_| done()),
+                _ => done(),
+            }
         }
-        Ok(enqueued)
+        enqueued
     }
 }
 
@@ -366,12 +370,7 @@ impl ControlBlock {
                 lane.copy_to_device(source, target.place())
             }
             ControlBlock::CopyFromSlot { source, target, .. } => {
-                // Do not hold the lock during the copy: the device may copy with several threads.
-                let locked = || source.lock().unwrap_or_else(PoisonError::into_inner);
-                let bytes = std::mem::take(&mut *locked());
-                let copied = lane.copy_to_device(&bytes, target.place());
-                *locked() = bytes;
-                copied
+                with_bytes(source, |bytes| lane.copy_to_device(bytes, target.place()))
             }
             ControlBlock::CopyFromDevice { source, target, .. } => {
                 let bytes = target.lock().unwrap_or_else(PoisonError::into_inner).len();

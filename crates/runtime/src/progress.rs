@@ -79,10 +79,12 @@ pub(crate) struct Runner<'a> {
     pub before: Option<&'a Arc<Completion>>,
     /// Whether functions of the host may run on this thread.
     pub host: bool,
-    /// The lowest priority number of a queue with waiting work, that of this queue, and whether
-    /// such a queue has to wait for this submission; `None` if the submission may not be
-    /// interrupted.
-    pub urgent: Option<(&'a AtomicI32, i32, &'a dyn Fn() -> bool)>,
+    /// The priority number of the submission's queue.
+    pub priority: i32,
+    /// The lowest priority number of a queue with waiting work.
+    pub lowest_waiting: &'a AtomicI32,
+    /// Whether a queue with a lower priority number has to wait for this submission.
+    pub is_awaited: &'a dyn Fn() -> bool,
 }
 
 impl Runner<'_> {
@@ -183,7 +185,7 @@ impl Runner<'_> {
     }
 
     fn is_preempted(&self) -> bool {
-        self.urgent.is_some_and(|(lowest, own, waits)| lowest.load(Relaxed) < own && waits())
+        self.lowest_waiting.load(Relaxed) < self.priority && (self.is_awaited)()
     }
 
     /// Marks an event's record as reached when the queue's work so far is done.

@@ -426,17 +426,10 @@ impl DeviceQueue {
         value: &Value,
         size: usize,
     ) -> Result<(HostBytes, Arc<Completion>)> {
-        let (target, block) = self.download(value, size)?;
-        Ok((target, self.enqueue(block)))
-    }
-
-    /// The block that copies the first `size` bytes of a value to the host, and the target of the
-    /// copy.
-    pub(crate) fn download(&self, value: &Value, size: usize) -> Result<(HostBytes, ControlBlock)> {
         let source = value.span(size, self.device().as_ref())?;
         let (target, buffer) = (host_bytes(size)?, Some(value.buffer.clone()));
         let block = ControlBlock::CopyFromDevice { source, target: target.clone(), buffer };
-        Ok((target, block))
+        Ok((target, self.enqueue(block)))
     }
 
     /// Copies within the device's memory, from and to the given buffers and offsets in bytes.

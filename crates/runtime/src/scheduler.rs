@@ -15,7 +15,7 @@ mod state;
 
 use crate::gate::Gate;
 use crate::primitive::{ControlBlock, Lane};
-use crate::progress::{Pause, Runner};
+use crate::progress::Pause;
 use crate::queue::Submission;
 use crate::{
     ArgumentBlock, CollectorRegistration, Completion, Device, Error, Policy, Result, control,
@@ -505,18 +505,6 @@ impl Shared {
                 reason: crate::error::panic_message(&*panic),
             })
         })
-    }
-
-    /// Runs the blocks of a submission, from where it stopped.
-    fn run(&self, runner: &Runner<'_>, work: &mut Submission) -> Result<Pause> {
-        if work.progress.is_new() {
-            for dependency in &work.after {
-                dependency.wait_unreported().map_err(Error::dependency)?;
-                let at = dependency.time_on(self.device.id());
-                at.into_iter().for_each(|at| self.device.wait_until(runner.lane.queue, at));
-            }
-        }
-        runner.advance(&work.blocks, &mut work.progress)
     }
 }
 

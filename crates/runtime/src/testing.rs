@@ -4,7 +4,7 @@
 use crate::{
     Allocator, Backend, Binary, Buffer, CompileOptions, Completion, DetachedLaunch, Device,
     DeviceId, Enqueued, Error, ExecutionPlan, HostBytes, Launch, LoadedProgram, Place, Position,
-    Primitive, Properties, Result, fill,
+    Primitive, Properties, Result, with_bytes,
 };
 use girih_sync::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -195,7 +195,7 @@ impl QueueDevice {
         done.finish(match job {
             Job::CopyIn(bytes, address) => self.memory.write(address, &bytes),
             Job::CopyOut(address, target) => {
-                fill(&target, |bytes| self.memory.read(address, bytes))
+                with_bytes(&target, |bytes| self.memory.read(address, bytes))
             }
             Job::CopyWithin(source, target, size) => {
                 let mut bytes = vec![0; size];

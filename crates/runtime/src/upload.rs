@@ -89,11 +89,7 @@ impl PlanExecutor {
                 true => slots[number % DEPTH].clone(),
                 false => host_bytes(part)?,
             };
-            let part_of = |value: &Value| {
-                let offset = value.offset.saturating_add(at);
-                Value { buffer: value.buffer.clone(), offset }
-            };
-            let operands = (part_of(value), part_of(&made), [slot]);
+            let operands = (value.skip(at), made.skip(at), [slot]);
             let mut read = from.batch().awaited();
             let source = slice::from_ref(&operands.0);
             read.add(Operation::copy_from_device(), Operands::Tensors(source, &operands.2))?;
@@ -149,8 +145,7 @@ impl PlanExecutor {
         let requested = bytes.len();
         source.try_reserve_exact(requested).map_err(|_| Error::HostMemory { requested })?;
         source.extend_from_slice(bytes);
-        let offset = value.offset.saturating_add(at);
-        let target = Value { buffer: value.buffer.clone(), offset };
+        let target = value.skip(at);
         let operands = Operands::Tensors(slice::from_ref(&target), &[]);
         self.copies().run_once(Operation::copy_to_device(source.into()), operands)
     }

@@ -105,15 +105,8 @@ impl Shared {
         if work.progress.failure.is_some() {
             return self.settle(index, work);
         }
-        let most = self.most_workers();
-        let is_preempted = || self.lock().is_preempted(priority, self.concurrency, most);
-        let runner = Runner {
-            lane: Lane { device: &self.device, queue: index, gate: &gate },
-            before: before.as_ref(),
-            host,
-            urgent: Some((&self.lowest_waiting, priority, &is_preempted)),
-        };
-        match self.guarded(|| self.run(&runner, &mut work)) {
+        let lane = Lane { device: &self.device, queue: index, gate: &gate };
+        match self.run(lane, before.as_ref(), host, priority, &mut work) {
             Ok(Pause::End) => self.settle(index, work),
             Ok(Pause::Host) => self.suspend(index, work, before),
             Ok(Pause::Yield) => self.put_back(index, work),
@@ -133,20 +126,14 @@ impl Shared {
         entry: &Entry,
         work: &mut Submission,
     ) -> Result<Pause> {
-        let most = self.most_workers();
         let priority = match entry {
+            // A device that runs everything at once: nothing waits for this submission.
             Entry::Gate => i32::MIN,
             Entry::Lock => self.lock().queue(index).priority,
         };
-        let is_preempted = || self.lock().is_preempted(priority, self.concurrency, most);
-        let runner = Runner {
-            lane: Lane { device: &self.device, queue: index, gate },
-            before: None,
-            host: true,
-            urgent: Some((&self.lowest_waiting, priority, &is_preempted)),
-        };
+        let lane = Lane { device: &self.device, queue: index, gate };
         loop {
-            let pause = self.guarded(|| self.run(&runner, work));
+            let pause = self.run(lane, None, true, priority, work);
             for completion in work.progress.outstanding.drain(..) {
                 let outcome = completion.wait_unreported();
                 work.progress.failure = work.progress.failure.take().or(outcome.err());
@@ -157,6 +144,32 @@ impl Shared {
                 (pause, None) => return Ok(pause),
             }
         }
+    }
+
+    /// Runs the blocks of a submission, from where it stopped. `before` is the queue's last
+    /// submission that is outstanding; functions of the host run only with `host`.
+    fn run(
+        &self,
+        lane: Lane<'_>,
+        before: Option<&Arc<Completion>>,
+        host: bool,
+        priority: i32,
+        work: &mut Submission,
+    ) -> Result<Pause> {
+        let most = self.most_workers();
+        let is_awaited = || self.lock().is_preempted(priority, self.concurrency, most);
+        let (lowest_waiting, is_awaited) = (&self.lowest_waiting, &is_awaited);
+        let runner = Runner { lane, before, host, priority, lowest_waiting, is_awaited };
+        self.guarded(|| {
+            if work.progress.is_new() {
+                for dependency in &work.after {
+                    dependency.wait_unreported().map_err(Error::dependency)?;
+                    let at = dependency.time_on(self.device.id());
+                    at.into_iter().for_each(|at| self.device.wait_until(lane.queue, at));
+                }
+            }
+            runner.advance(&work.blocks, &mut work.progress)
+        })
     }
 }
 

@@ -59,10 +59,7 @@ impl<'a> Lowering<'a> {
         for step in &operation.steps {
             self.step(step, None, blocks)?;
         }
-        if let Some(program) = operation.compute {
-            blocks.push(self.launch(program)?);
-        }
-        Ok(())
+        self.compute(operation.compute, blocks)
     }
 
     /// As [`Lowering::operation`], of an operation that is launched once: its bytes are not copied.
@@ -76,9 +73,11 @@ impl<'a> Lowering<'a> {
                 step => self.step(&step, None, blocks)?,
             }
         }
-        if let Some(program) = operation.compute {
-            blocks.push(self.launch(program)?);
-        }
+        self.compute(operation.compute, blocks)
+    }
+
+    fn compute(&self, program: Option<usize>, blocks: &mut Blocks) -> Result<()> {
+        blocks.extend(program.map(|program| self.launch(program)).transpose()?);
         Ok(())
     }
 

@@ -345,7 +345,7 @@ impl<'a> Launch<'a> {
         padding: Option<Box<[u8]>>,
         copies: &mut Batch<'_>,
     ) -> Result<()> {
-        let block_value = Value { buffer: target.clone(), offset: 0 };
+        let block_value = Value::at(target.clone(), 0);
         match given {
             TileArgument::Device(value, _) => {
                 let operands = [value.clone(), block_value];
