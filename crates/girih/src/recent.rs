@@ -1,6 +1,7 @@
 //! The calls of a function that were used last, for functions that keep a program per kind of call.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use girih_sync::{Mutex, MutexGuard};
+use std::sync::{Arc, PoisonError};
 
 /// The maximum number of entries; the least recently used one is evicted.
 const MOST: usize = 16;
