@@ -111,7 +111,8 @@ pub struct Scheduled {
 /// The tape's function for tracked nodes that are dropped: see [`Node::track`].
 static FORGET: OnceLock<fn(usize) -> Pending> = OnceLock::new();
 
-/// What the tape kept for the tracked node at an address, which is dropped.
+/// Makes the tape forget the tracked node at an address, which is dropped; returns the nodes that the
+/// tape kept for it.
 fn forget(address: usize) -> Pending {
     FORGET.get().map_or_else(Pending::new, |forget| forget(address))
 }

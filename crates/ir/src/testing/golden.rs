@@ -34,7 +34,7 @@ pub fn compare_golden(directory: &str, file: &Path, text: &str) {
     }
 }
 
-/// What to say if a text differs from a file.
+/// The message of a failure if a text differs from that of a file; `None` if they are equal.
 fn difference(path: &Path, text: &str) -> Option<String> {
     let expected = std::fs::read_to_string(path).unwrap_or_default();
     let differs = || {

@@ -4,7 +4,7 @@ use girih_ir::{DType, Graph, GraphBuilder, Literal, NodeId, OpCode, Result, Tens
 use girih_opt::Pass;
 use girih_opt::passes::DeadCode;
 
-/// What a pass makes of some graphs, for a golden file.
+/// The results of a pass on several graphs, as the text of a golden file.
 #[derive(Default)]
 pub struct Cases(String);
 

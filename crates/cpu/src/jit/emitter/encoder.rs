@@ -1,4 +1,4 @@
-//! What an instruction set adds to the emitter.
+//! The interface between the emitter and the encoder of an instruction set.
 
 use super::super::allocate::{Allocated, Location, Registers, Step};
 use super::super::asm::{Bits, Gpr, Label, Source, VectorOp};
