@@ -8,12 +8,12 @@ mod spec;
 
 pub use spec::CompactSpec;
 
-use self::spec::CompactShape;
+use self::spec::{CompactShape, Form};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::location::Location;
 use crate::memory::return_memory;
-use crate::place::{Place, PlaceByte};
+use crate::place::{Place, PlaceBits};
 use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape, TensorSpec};
 use girih_runtime::{Completion, Value};
 use girih_sync::{Mutex, MutexGuard, OnceLock};
@@ -24,12 +24,11 @@ use std::sync::{Arc, PoisonError};
 pub struct Node {
     attrs: Attrs,
     shape: CompactShape,
-    rank: u8,
-    dtype: DType,
+    form: Form,
     code: OpCode,
-    /// The device, whether the tape tracks the node (see [`crate::tape`]), and whether a cut
+    /// The placement, whether the tape tracks the node (see [`crate::tape`]), and whether a cut
     /// contains it.
-    place: PlaceByte,
+    place: PlaceBits,
     id: u32,
     state: Mutex<State>,
 }
@@ -143,7 +142,7 @@ impl Node {
     /// The spec in the form that the node stores.
     #[inline]
     pub fn compact_spec(&self) -> CompactSpec {
-        CompactSpec { shape: self.shape, rank: self.rank, dtype: self.dtype }
+        CompactSpec { shape: self.shape, form: self.form }
     }
 
     /// A node with a compact spec; cheaper than [`Node::new`].
@@ -155,10 +154,10 @@ impl Node {
         state: State,
         id: u32,
     ) -> Node {
-        let (CompactSpec { shape, rank, dtype }, Op { code, attrs }) = (spec, op);
+        let (CompactSpec { shape, form }, Op { code, attrs }) = (spec, op);
         // The caller adds the node to the tape after it is created.
-        let place = PlaceByte::new(place.with_tracked(false));
-        Node { attrs, shape, rank, dtype, code, place, id, state: Mutex::new(state) }
+        let place = PlaceBits::new(place.with_tracked(false));
+        Node { attrs, shape, form, code, place, id, state: Mutex::new(state) }
     }
 
     /// The node's device, and whether the tape tracks the node.
@@ -232,7 +231,7 @@ impl Node {
     /// The element type.
     #[inline]
     pub fn dtype(&self) -> DType {
-        self.dtype
+        self.form.dtype()
     }
 
     /// The sizes of the dimensions.
@@ -244,7 +243,7 @@ impl Node {
     /// The shape and dtype.
     #[inline]
     pub fn spec(&self) -> TensorSpec {
-        TensorSpec { shape: self.shape(), dtype: self.dtype }
+        TensorSpec { shape: self.shape(), dtype: self.dtype() }
     }
 
     /// The state of the value, locked.
@@ -267,7 +266,7 @@ impl Node {
     /// The value of a constant's elements; `None` for other nodes.
     pub fn constant_value(&self) -> Option<Literal> {
         match (self.is_constant(), &self.attrs) {
-            (true, &Attrs::Value(bits)) => Some(Literal { dtype: self.dtype, bits }),
+            (true, &Attrs::Value(bits)) => Some(Literal { dtype: self.dtype(), bits }),
             _ => None,
         }
     }

@@ -1,4 +1,8 @@
-//! The place of a node in one byte: its device, with the marks of the tape and of cuts.
+//! The place of a node in two bytes: the number of its placement, with the marks of the tape and of
+//! cuts.
+//!
+//! A placement is a device today. Its number has 13 bits, so that the numbers beyond the devices can
+//! name interned placements over several devices: a mesh with a sharding.
 //!
 //! Data from outside, and results of data on a device, are *committed* to the device: they cannot
 //! be combined with data of another device. Constants, ranges and random draws *float*: they are
@@ -6,42 +10,42 @@
 //! they are used with.
 
 use crate::device::Device;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The device of a node, whether the node is committed to it, and whether the tape tracks the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(u8);
+pub struct Place(u16);
 
-const TRACKED: u8 = 1 << 7;
-const FLOATING: u8 = 1 << 6;
+const TRACKED: u16 = 1 << 15;
+const FLOATING: u16 = 1 << 14;
 /// A cut contains the node (see [`crate::cut`]). The mark is not part of a place, but shares the
-/// node's byte.
-const CUT: u8 = 1 << 5;
-const DEVICE: u8 = CUT - 1;
+/// node's bytes.
+const CUT: u16 = 1 << 13;
+const PLACEMENT: u16 = CUT - 1;
 
 impl Place {
-    /// The maximum number of devices.
-    pub const MAX_DEVICES: usize = DEVICE as usize + 1;
+    /// The maximum number of devices: placements with smaller numbers are devices.
+    pub const MAX_DEVICES: usize = 128;
 
     /// The place of a node that is committed to a device.
     pub fn committed(device: Device) -> Place {
-        Place(device.index())
+        Place(device.index().into())
     }
 
     /// The place of a floating node, with its default device.
     pub fn floating(device: Device) -> Place {
-        Place(device.index() | FLOATING)
+        Place(u16::from(device.index()) | FLOATING)
     }
 
-    fn from_bits(bits: u8) -> Place {
+    fn from_bits(bits: u16) -> Place {
         Place(bits & !CUT)
     }
 
     /// The device of a committed node, or the default device of a floating one.
     #[inline]
     pub fn device(self) -> Device {
-        Device::from_index(self.0 & DEVICE)
+        Device::from_index((self.0 & PLACEMENT) as u8)
     }
 
     /// Whether the node is not committed to its device.
@@ -74,13 +78,13 @@ impl Place {
     }
 }
 
-/// The byte of a node: its place and the marks, which threads set and clear atomically.
+/// A node's place and marks, which threads set and clear atomically.
 #[derive(Debug)]
-pub(crate) struct PlaceByte(AtomicU8);
+pub(crate) struct PlaceBits(AtomicU16);
 
-impl PlaceByte {
-    pub fn new(place: Place) -> PlaceByte {
-        PlaceByte(AtomicU8::new(place.0))
+impl PlaceBits {
+    pub fn new(place: Place) -> PlaceBits {
+        PlaceBits(AtomicU16::new(place.0))
     }
 
     #[inline]
@@ -122,10 +126,13 @@ impl PlaceByte {
 mod tests {
     use super::*;
 
+    /// Each placement number keeps apart from the marks, and the devices are among the numbers.
+    const _: () = assert!(Place::MAX_DEVICES <= PLACEMENT as usize && Place::MAX_DEVICES <= 1 << 8);
+
     #[test]
     fn tape_and_cut_marks_do_not_change_the_place() {
         let place = Place::floating(Device::from_index(Place::MAX_DEVICES as u8 - 1));
-        let byte = PlaceByte::new(place);
+        let byte = PlaceBits::new(place);
         assert!(byte.mark_cut() && !byte.mark_cut());
         assert_eq!(byte.get(), place);
         byte.set_tracked(true);

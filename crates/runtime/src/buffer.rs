@@ -1,4 +1,4 @@
-//! Buffers, which own blocks of device memory, and values, which are tensors' data in buffers.
+//! Buffers, which own blocks of device memory.
 
 use crate::allocator::Block;
 use crate::handle::{Span, invalid};
@@ -108,6 +108,12 @@ impl Buffer {
         matches!(self.owner, Owner::Pool(_))
     }
 
+    /// Whether the buffer is a whole block of the pool with `size` bytes and this is the only
+    /// reference to it.
+    pub(crate) fn is_alone(self: &Arc<Buffer>, size: usize) -> bool {
+        self.is_pooled() && self.size_bytes == size && Arc::strong_count(self) == 1
+    }
+
     /// The number of usable bytes.
     pub fn size_bytes(&self) -> usize {
         self.size_bytes
@@ -148,81 +154,5 @@ impl Drop for Buffer {
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Buffer({}, {} bytes)", self.handle, self.size_bytes)
-    }
-}
-
-/// A tensor's data: dense, row-major, from `offset` bytes into a shared buffer.
-#[derive(Clone, Debug)]
-pub struct Value {
-    /// The memory.
-    pub(crate) buffer: Arc<Buffer>,
-    /// Bytes before the first element.
-    pub(crate) offset: usize,
-}
-
-impl Value {
-    /// The value at the start of a buffer.
-    pub fn new(buffer: Buffer) -> Value {
-        Value::at(Arc::new(buffer), 0)
-    }
-
-    /// The value that begins `offset` bytes into a shared buffer.
-    #[inline]
-    pub fn at(buffer: Arc<Buffer>, offset: usize) -> Value {
-        Value { buffer, offset }
-    }
-
-    /// The value that begins `bytes` after this one, in the same memory.
-    pub fn skip(&self, bytes: usize) -> Value {
-        Value::at(self.buffer.clone(), self.offset + bytes)
-    }
-
-    /// Whether the value is in a block of the device's pool. False for memory of another owner, who
-    /// may write it.
-    pub fn is_pooled(&self) -> bool {
-        self.buffer.is_pooled()
-    }
-
-    /// The device whose memory holds the value.
-    #[inline]
-    pub fn device(&self) -> DeviceId {
-        self.buffer.handle.device()
-    }
-
-    /// Bytes from the first element to the end of the buffer.
-    pub fn size_bytes(&self) -> usize {
-        self.buffer.size_bytes.saturating_sub(self.offset)
-    }
-
-    /// The handle of the first element.
-    pub fn handle(&self) -> DeviceHandle {
-        self.buffer.handle.offset(self.offset)
-    }
-
-    /// Whether the value is a whole block of the pool with `size` bytes and this is the only
-    /// reference to the block.
-    pub(crate) fn is_alone(&self, size: usize) -> bool {
-        let whole = self.offset == 0 && self.buffer.size_bytes == size;
-        whole && matches!(self.buffer.owner, Owner::Pool(_)) && Arc::strong_count(&self.buffer) == 1
-    }
-
-    /// Fails unless the buffer holds `size` bytes from the first element on. Front ends that pass
-    /// their own values are trusted for the offset, but not for the length.
-    pub(crate) fn check_size(&self, size: usize, device: &dyn Device) -> Result<()> {
-        self.buffer.check_size(self.offset.saturating_add(size), device)
-    }
-
-    /// The device address of the first element.
-    ///
-    /// Errors: [`crate::Error::InvalidHandle`] unless `size` bytes from there belong to the value.
-    pub fn address(&self, size: usize, device: &dyn Device) -> Result<u64> {
-        self.buffer.at(self.offset, size, device)?.address(size, device)
-    }
-
-    /// The first `size` bytes, for a caller that keeps the buffer alive.
-    ///
-    /// Errors: as [`Value::address`].
-    pub(crate) fn span(&self, size: usize, device: &dyn Device) -> Result<Span> {
-        self.buffer.span(self.offset, size, device)
     }
 }

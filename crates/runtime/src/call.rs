@@ -77,7 +77,7 @@ impl PlanExecutor {
             None => {
                 // The queued run owns its memory, because the caller may stop waiting for it.
                 let given = arguments.iter().filter_map(Argument::value);
-                block.buffers.extend(given.chain(&values).map(|value| value.buffer.clone()));
+                block.buffers.extend(given.chain(&values).map(|value| value.buffer().clone()));
                 let completion = Completion::pending();
                 stream.run(plan, &Arc::new(block), SmallVec::new(), completion, true)?;
             }

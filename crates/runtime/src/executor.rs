@@ -288,7 +288,7 @@ impl PlanExecutor {
         let mut block = ArgumentBlock { control, ..ArgumentBlock::default() };
         let values = self.fill(plan, arguments, &mut block, reused)?;
         let given = arguments.iter().filter_map(Argument::value);
-        block.buffers.extend(given.chain(&values).map(|value| value.buffer.clone()));
+        block.buffers.extend(given.chain(&values).map(|value| value.buffer().clone()));
         Ok((Arc::new(block), values))
     }
 
@@ -340,7 +340,7 @@ impl PlanExecutor {
             if let Placement::Argument(i) = plan.buffers[buffer].placement
                 && let Argument::Tensor(value, _) | Argument::Checked(value) = &arguments[i]
             {
-                block.weights.push((buffer, value.buffer.clone()));
+                block.weights.push((buffer, value.buffer().clone()));
             }
         }
         let mut values = Values::new();
@@ -363,7 +363,7 @@ impl PlanExecutor {
                     let value = match (donated, target) {
                         (_, Some(value)) => value,
                         (Some(value), None) => {
-                            value.buffer.drop_prepacked();
+                            value.buffer().drop_prepacked();
                             value
                         }
                         (None, None) => Value::new(allocator.allocate(size)?),

@@ -52,13 +52,15 @@ pub mod tile;
 pub mod trace;
 pub mod transfer;
 mod upload;
+pub mod value;
 
 pub use allocator::{
     Allocator, Collector, CollectorRegistration, DEFAULT_REGIONS, MemoryStats, PhysicalMemory,
     RegionStats, reserve_regions,
 };
 pub use backend::{Backend, CompileOptions};
-pub use buffer::{Buffer, Value};
+pub use buffer::Buffer;
+pub use value::Value;
 pub use cache::{CacheStats, CachedPlan, Mapped, ProgramCache};
 pub use call::{Times, Values};
 pub use capture::{Capture, Captured, Replay};

@@ -427,7 +427,7 @@ impl DeviceQueue {
         size: usize,
     ) -> Result<(HostBytes, Arc<Completion>)> {
         let source = value.span(size, self.device().as_ref())?;
-        let (target, buffer) = (host_bytes(size)?, Some(value.buffer.clone()));
+        let (target, buffer) = (host_bytes(size)?, Some(value.buffer().clone()));
         let block = ControlBlock::CopyFromDevice { source, target: target.clone(), buffer };
         Ok((target, self.enqueue(block)))
     }

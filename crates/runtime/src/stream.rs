@@ -166,8 +166,7 @@ impl Stream {
 }
 
 fn copy_now(lane: &Lane<'_>, bytes: &[u8], target: &Value, at: usize) -> Result<()> {
-    let offset = target.offset.saturating_add(at);
-    let target = target.buffer.span(offset, bytes.len(), lane.device.as_ref())?;
+    let target = target.skip(at).span(bytes.len(), lane.device.as_ref())?;
     lane.copy_to_device(bytes, target.place())?.wait()
 }
 

@@ -17,17 +17,50 @@ pub(super) type CompactShape = [u32; 4];
 #[derive(Clone, Copy, Debug)]
 pub struct CompactSpec {
     pub(super) shape: CompactShape,
-    pub(super) rank: u8,
-    pub(super) dtype: DType,
+    pub(super) form: Form,
+}
+
+/// The dtype in the low five bits, and in the others the rank of an inline shape, or where the
+/// shape is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Form(u8);
+
+const DTYPE_BITS: u32 = 5;
+/// Ranks of shapes that are not inline. Those above [`INTERNED`] are in a table of live nodes.
+const INTERNED: u8 = 5;
+const IN_TABLE: u8 = 6;
+const FAILED: u8 = 7;
+
+impl Form {
+    #[inline]
+    fn new(rank: u8, dtype: DType) -> Form {
+        Form(rank << DTYPE_BITS | dtype as u8)
+    }
+
+    #[inline]
+    fn rank(self) -> u8 {
+        self.0 >> DTYPE_BITS
+    }
+
+    #[inline]
+    pub fn dtype(self) -> DType {
+        const DTYPES: [DType; 1 << DTYPE_BITS] = {
+            let mut table = [DType::Bool; 1 << DTYPE_BITS];
+            let mut at = 0;
+            while at < DType::ALL.len() {
+                table[DType::ALL[at] as usize] = DType::ALL[at];
+                at += 1;
+            }
+            table
+        };
+        DTYPES[usize::from(self.0) & (DTYPES.len() - 1)]
+    }
 }
 
 impl PartialEq for CompactSpec {
     #[inline]
     fn eq(&self, other: &CompactSpec) -> bool {
-        self.shape == other.shape
-            && self.rank == other.rank
-            && self.dtype == other.dtype
-            && self.rank <= INTERNED
+        self.shape == other.shape && self.form == other.form && self.form.rank() <= INTERNED
     }
 }
 
@@ -44,27 +77,27 @@ impl CompactSpec {
     #[inline]
     pub fn of(spec: &TensorSpec) -> Option<CompactSpec> {
         let (shape, rank) = compact(&spec.shape)?;
-        Some(CompactSpec { shape, rank, dtype: spec.dtype })
+        Some(CompactSpec { shape, form: Form::new(rank, spec.dtype) })
     }
 
     /// Converts a spec for a node, which [releases](CompactSpec::release) it.
     pub(super) fn of_node(spec: &TensorSpec) -> CompactSpec {
         CompactSpec::of(spec).unwrap_or_else(|| {
             let shape = [NodeTable::lock(&LARGE_SHAPES).insert(spec.shape.clone()), 0, 0, 0];
-            CompactSpec { shape, rank: IN_TABLE, dtype: spec.dtype }
+            CompactSpec { shape, form: Form::new(IN_TABLE, spec.dtype) }
         })
     }
 
     /// The spec of a node that carries an error, which [releases](CompactSpec::release) it.
     pub(super) fn failed(spec: &TensorSpec, error: Error) -> CompactSpec {
         let shape = [NodeTable::lock(&FAILURES).insert((spec.shape.clone(), error)), 0, 0, 0];
-        CompactSpec { shape, rank: FAILED, dtype: spec.dtype }
+        CompactSpec { shape, form: Form::new(FAILED, spec.dtype) }
     }
 
     /// Returns the error that the node with this spec carries, if any.
     #[inline]
     pub(super) fn check(&self) -> Result<()> {
-        match self.rank == FAILED {
+        match self.form.rank() == FAILED {
             false => Ok(()),
             true => Err(NodeTable::lock(&FAILURES).get(self.shape[0]).1.clone()),
         }
@@ -72,7 +105,7 @@ impl CompactSpec {
 
     /// The sizes of the dimensions.
     pub(super) fn shape(&self) -> Shape {
-        match self.rank {
+        match self.form.rank() {
             IN_TABLE => NodeTable::lock(&LARGE_SHAPES).get(self.shape[0]).clone(),
             FAILED => NodeTable::lock(&FAILURES).get(self.shape[0]).0.clone(),
             INTERNED => {
@@ -87,18 +120,13 @@ impl CompactSpec {
     /// Removes what the tables hold for the node with this spec, which is dropped.
     #[inline]
     pub(super) fn release(&self) {
-        match self.rank {
+        match self.form.rank() {
             IN_TABLE => NodeTable::lock(&LARGE_SHAPES).release(self.shape[0]),
             FAILED => NodeTable::lock(&FAILURES).release(self.shape[0]),
             _ => {}
         }
     }
 }
-
-/// Values of `rank` for shapes that are not inline.
-const INTERNED: u8 = u8::MAX - 2;
-const IN_TABLE: u8 = u8::MAX - 1;
-const FAILED: u8 = u8::MAX;
 
 /// The maximum number of interned shapes, about 6 MB.
 const MAX_INTERNED: usize = 1 << 16;
@@ -203,6 +231,14 @@ mod tests {
             let compact = CompactSpec::of_node(&spec);
             assert_eq!(compact.shape(), shape);
             assert_eq!(compact, CompactSpec::of(&spec).unwrap());
+        }
+    }
+
+    #[test]
+    fn every_dtype_fits_a_form_with_every_rank() {
+        for (rank, dtype) in (0..=FAILED).flat_map(|rank| DType::ALL.map(|dtype| (rank, dtype))) {
+            let form = Form::new(rank, dtype);
+            assert_eq!((form.rank(), form.dtype()), (rank, dtype));
         }
     }
 

@@ -151,8 +151,8 @@ impl<'a> Lowering<'a> {
             Memory::Tensors(tensors, _) => {
                 let value = tensors.get(buffer).ok_or_else(|| missing("tensor", buffer))?;
                 let span =
-                    value.buffer.span(value.offset.saturating_add(offset), size, self.device)?;
-                Ok((span, Some(value.buffer.clone())))
+                    value.buffer().span(value.offset().saturating_add(offset), size, self.device)?;
+                Ok((span, Some(value.buffer().clone())))
             }
         }
     }

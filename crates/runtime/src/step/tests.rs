@@ -123,7 +123,7 @@ fn copies_and_launches_of_a_stream_are_primitives_of_its_one_queue_in_order() {
     stream.launch(&plan.operations[0], Operands::Plan(&plan, &block)).unwrap();
     stream.queue().launch(&plan, 2, &block).unwrap();
     let whole = [tensors[1].clone()];
-    let part = Value { offset: 4, ..whole[0].clone() };
+    let part = whole[0].skip(4);
     let read = Operation::copy_from_device();
     let done = stream.launch(&read, Operands::Tensors(&[part], slots)).unwrap();
     assert_eq!((done.poll(), device.log().len()), (None, 0), "all of it waits for the device");

@@ -154,7 +154,7 @@ fn memory_lives_until_the_device_is_done() {
     let buffer = Arc::new(device.allocator().allocate(4).unwrap());
     let in_use = || device.allocator().stats().in_use;
     let before = in_use();
-    let value = Value { buffer: buffer.clone(), offset: 0 };
+    let value = Value::at(buffer.clone(), 0);
     queue.copy_to_device([1, 2, 3, 4].into(), &buffer).unwrap();
     let (bytes, copied) = queue.copy_from_device(&value, 4).unwrap();
     drop((buffer, value));

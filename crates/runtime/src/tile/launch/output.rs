@@ -176,7 +176,7 @@ impl<'a> Launch<'a> {
             }
             TileResult::Host(array, _) => {
                 let slot =
-                    self.slot(Use::Output(index), tile.out_ring, output.value.buffer.size_bytes())?;
+                    self.slot(Use::Output(index), tile.out_ring, output.value.buffer().size_bytes())?;
                 let operands = ([from.clone()], [slot.clone()]);
                 copies.add(
                     Operation::copy_from_device(),
