@@ -315,6 +315,7 @@ impl Program {
         }
         let specs: Vec<TensorSpec> = given.iter().map(|t| t.spec()).collect();
         let mut sizes: Vec<(&'static Symbol, usize)> = Vec::new();
+        let mut misfits = Vec::new();
         for (input, found) in wanted.iter().zip(&specs) {
             let fits = input.spec.dtype == found.dtype
                 && input.spec.shape.rank() == found.shape.rank()
@@ -329,16 +330,18 @@ impl Program {
                     }
                 });
             if !fits {
-                return Err(self.misfit(input, found, &sizes));
+                misfits.push(misfit(input, found, &sizes));
             }
         }
+        listed_misfits(std::mem::take(&mut misfits))?;
         // Sizes that are expressions can be checked only after all symbols are bound.
         for (input, found) in wanted.iter().zip(&specs) {
             let values = input.spec.shape.dims().map(|dim| dim.evaluate(&sizes));
             if !values.zip(found.shape.iter()).all(|(value, &size)| value == Some(size)) {
-                return Err(self.misfit(input, found, &sizes));
+                misfits.push(misfit(input, found, &sizes));
             }
         }
+        listed_misfits(misfits)?;
         if let Some(guard) = self.graph.guards().iter().find(|guard| !guard.holds(&sizes)) {
             return Err(Error::InvalidArgument(format!(
                 "the program does not serve {}: it was made for sizes at which {guard}",
@@ -346,29 +349,6 @@ impl Program {
             )));
         }
         Ok(Some(self.graph.bind(&sizes)?))
-    }
-
-    fn misfit(
-        &self,
-        input: &Input,
-        found: &TensorSpec,
-        sizes: &[(&'static Symbol, usize)],
-    ) -> Error {
-        let mut mentioned = Vec::new();
-        input.spec.shape.dims().for_each(|dim| dim.symbols(&mut mentioned));
-        let ranges: Vec<String> =
-            mentioned.iter().map(|s| format!("{} {}", s.name(), s.range())).collect();
-        let with = match ranges.is_empty() {
-            true => String::new(),
-            false => format!(" with {}", ranges.join(", ")),
-        };
-        let known: Vec<(&'static Symbol, usize)> =
-            sizes.iter().copied().filter(|(s, _)| mentioned.contains(s)).collect();
-        let known = if known.is_empty() { String::new() } else { format!(" ({})", listed(&known)) };
-        Error::InvalidArgument(format!(
-            "input {} of the program is {}{with}, got {found}{known}",
-            input.name, input.spec
-        ))
     }
 
     /// The names and values of the parameters that the program holds.
@@ -398,8 +378,8 @@ impl Program {
 
     /// Records the program on these inputs and returns its lazy outputs.
     ///
-    /// Errors: [`Error::InvalidArgument`] for a wrong number of inputs, and for an input whose
-    /// shape or dtype does not fit.
+    /// Errors: [`Error::InvalidArgument`] for a wrong number of inputs, and with the names of all
+    /// inputs whose shape or dtype does not fit.
     #[track_caller]
     pub fn call(&self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         let wanted = self.inputs();
@@ -416,17 +396,14 @@ impl Program {
         let bound = self.bound(&wanted, inputs)?;
         let graph = bound.as_ref().unwrap_or(&self.graph);
         let mut given: FxHashMap<NodeId, &Tensor> = FxHashMap::default();
+        let mut misfits = Vec::new();
         for (input, tensor) in wanted.iter().zip(inputs) {
             if bound.is_none() && input.spec != tensor.spec() {
-                return Err(Error::InvalidArgument(format!(
-                    "input {} of the program is {}, got {}",
-                    input.name,
-                    input.spec,
-                    tensor.spec()
-                )));
+                misfits.push(misfit(input, &tensor.spec(), &[]));
             }
             given.insert(input.id, tensor);
         }
+        listed_misfits(misfits)?;
         let (live, exponents) = (graph.live(), Exponents::of(graph));
         let mut tensors: Vec<Option<Tensor>> = vec![None; graph.len()];
         for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
@@ -514,6 +491,27 @@ impl Exponents {
     fn recorded(&self, id: NodeId, leaf: Tensor) -> Tensor {
         if self.0[id.index()] { leaf.into_literal() } else { leaf }
     }
+}
+
+/// Says what an input is, which spec does not fit it, and the sizes that other inputs have set.
+fn misfit(input: &Input, found: &TensorSpec, sizes: &[(&'static Symbol, usize)]) -> String {
+    let mut mentioned = Vec::new();
+    input.spec.shape.dims().for_each(|dim| dim.symbols(&mut mentioned));
+    let ranges: Vec<String> =
+        mentioned.iter().map(|s| format!("{} {}", s.name(), s.range())).collect();
+    let with = match ranges.is_empty() {
+        true => String::new(),
+        false => format!(" with {}", ranges.join(", ")),
+    };
+    let known: Vec<(&'static Symbol, usize)> =
+        sizes.iter().copied().filter(|(s, _)| mentioned.contains(s)).collect();
+    let known = if known.is_empty() { String::new() } else { format!(" ({})", listed(&known)) };
+    format!("input {} of the program is {}{with}, got {found}{known}", input.name, input.spec)
+}
+
+/// Fails with all inputs that do not fit, if any.
+fn listed_misfits(misfits: Vec<String>) -> Result<()> {
+    if misfits.is_empty() { Ok(()) } else { Err(Error::InvalidArgument(misfits.join("; "))) }
 }
 
 /// `batch = 3, length = 8`

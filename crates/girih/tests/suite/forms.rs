@@ -75,6 +75,9 @@ fn inputs_keep_their_order_and_are_checked() {
         error(&[&a, &b, &vector(&[1.0, 2.0])])
             .contains("input %2 of the program is f32[1], got f32[2]")
     );
+    let both = error(&[&vector(&[1.0, 2.0]), &b, &a.astype(girih::DType::I32).unwrap()]);
+    assert!(both.contains("input %0 of the program is f32[1], got f32[2]; input %2"), "{both}");
+    assert!(both.contains("of the program is f32[1], got i32[1]"), "{both}");
     assert!(Program::capture(&[&y], &[&a, &a]).is_err());
     // The program starts from its inputs, whatever they were computed from.
     let middle = Program::capture(&[&y.exp().unwrap()], &[&y]).unwrap();
