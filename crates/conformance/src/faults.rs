@@ -1,6 +1,6 @@
 //! Checks with fault injection: every failure is reported, and affects nothing else.
 
-use crate::rig::{Bound, Rig, Subject};
+use crate::rig::{Bound, Rig, Subject, place};
 use crate::{Random, random_program};
 use girih_ir::{Array, Graph};
 use girih_mock::{Checksummed, Fault, Faulty};
@@ -39,7 +39,7 @@ fn copied(rig: &Rig, stream: &Stream, bytes: &[u8]) -> Result<Vec<u8>> {
     queue.copy_to_device(bytes.into(), &from)?;
     queue.copy_on_device((&from, 0), (&to, 0), bytes.len(), &[])?.wait()?;
     let mut found = vec![0; bytes.len()];
-    rig.device.copy_from_device(None, to.place(), &mut found)?;
+    rig.device.copy_from_device(None, place(&to), &mut found)?;
     Ok(found)
 }
 

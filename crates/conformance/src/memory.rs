@@ -1,7 +1,7 @@
 //! Checks of memory and transfers.
 
 use crate::Random;
-use crate::rig::{Rig, Subject, assert_invalid};
+use crate::rig::{Rig, Subject, assert_invalid, place};
 use girih_runtime::{
     Allocator, Buffer, Device, DeviceQueue, Error, PhysicalMemory, Place, Repeat, Runs, Value,
     allocator::ALIGNMENT,
@@ -19,7 +19,7 @@ fn read(device: &dyn Device, at: Place<'_>) -> Vec<u8> {
 
 fn filled(rig: &Rig, bytes: &[u8]) -> Arc<Buffer> {
     let block = Arc::new(rig.device.allocator().allocate(bytes.len()).expect("room"));
-    rig.device.copy_to_device(None, bytes, block.place()).expect("a copy");
+    rig.device.copy_to_device(None, bytes, place(&block)).expect("a copy");
     block
 }
 
@@ -30,10 +30,10 @@ pub fn bytes_come_back_as_they_went(subject: &Subject) {
     for size in SIZES {
         let bytes = random.bytes(size);
         let block = filled(&rig, &bytes);
-        let found = read(&*rig.device, block.place());
+        let found = read(&*rig.device, place(&block));
         assert!(!subject.computes() || found == bytes, "{size} bytes");
         let (from, to) = (size / 3, size / 3 * 2);
-        let place = block.at(from, to - from, &*rig.device).unwrap();
+        let place = place(&block).part(from, to - from).unwrap();
         rig.device.copy_to_device(None, &bytes[..to - from], place).unwrap();
         let part = read(&*rig.device, place);
         assert!(!subject.computes() || part == bytes[..to - from], "a part of {size} bytes");
@@ -52,12 +52,12 @@ pub fn blocks_are_aligned_and_disjoint(subject: &Subject) {
         }
         let (size, mark) = (random.below(1000), round as u8);
         let block = filled(&rig, &vec![mark; size]);
-        let address = block.place().address(size, &*rig.device).expect("the block's own handle");
+        let address = block.address(size, &*rig.device).expect("the block's own handle");
         assert_eq!(address % ALIGNMENT as u64, 0, "{size} bytes at {address:#x}");
         blocks.push((block, mark));
     }
     for (block, mark) in &blocks {
-        let found = read(&*rig.device, block.place());
+        let found = read(&*rig.device, place(block));
         assert!(!subject.computes() || found.iter().all(|byte| byte == mark), "{block:?}");
     }
     drop(blocks);
@@ -93,7 +93,7 @@ pub fn strided_copies_agree_with_a_model(subject: &Subject) {
             Ok(())
         });
         model.unwrap();
-        let found = read(&*rig.device, to.place());
+        let found = read(&*rig.device, place(&to));
         assert!(!subject.computes() || found == expected, "round {round}: {copy:?}");
     }
 }
@@ -118,24 +118,24 @@ pub fn foreign_and_too_long_handles_are_refused(subject: &Subject) {
     // mode.
     let id = rig.device.id();
     let regions = Allocator::new(id, "stranger", &[4096]);
-    regions.place_regions(&[mine.place().address(64, device).unwrap()]);
+    regions.place_regions(&[mine.address(64, device).unwrap()]);
     let mapped = Allocator::physical(id, "stranger", 4096, Box::new(Nowhere));
     let [regions, mapped] = [regions, mapped].map(|a| Arc::new(a.allocate(64).expect("room")));
     for (what, stranger) in [("theirs", &theirs), ("a region", &regions), ("an address", &mapped)] {
-        let place = stranger.place();
-        assert_invalid(what, place.address(1, device));
-        assert_invalid(what, device.copy_to_device(None, &[0], place));
-        assert_invalid(what, device.copy_from_device(None, place, &mut [0]));
-        for places in [(mine.place(), place), (place, mine.place())] {
+        let (own, foreign) = (place(&mine), place(stranger));
+        assert_invalid(what, foreign.address(1, device));
+        assert_invalid(what, device.copy_to_device(None, &[0], foreign));
+        assert_invalid(what, device.copy_from_device(None, foreign, &mut [0]));
+        for places in [(own, foreign), (foreign, own)] {
             assert_invalid(what, device.copy_on_device(None, places, &Runs::dense(1)));
         }
     }
     // A block ends before the memory of the device does.
-    let place = mine.place();
+    let place = place(&mine);
     assert_invalid("copy in", device.copy_to_device(None, &[0; 65], place));
     assert_invalid("copy out", device.copy_from_device(None, place, &mut [0; 65]));
     assert_invalid("copy within", device.copy_on_device(None, (place, place), &Runs::dense(65)));
-    assert_invalid("a part", mine.at(60, 5, device));
+    assert!(place.part(60, 5).is_none() && place.part(60, 4).is_some());
     let queue = DeviceQueue::new(&rig.scheduler());
     assert_invalid("too many bytes in", queue.copy_to_device([0; 65].into(), &mine));
     let value = Value::at(mine.clone(), 60);
@@ -160,7 +160,7 @@ pub fn out_of_memory_is_an_error_that_leaves_the_device_usable(subject: &Subject
     drop(blocks);
     allocator.set_limit(None);
     let block = filled(&rig, &[5; 100_000]);
-    assert!(!subject.computes() || read(&*rig.device, block.place()) == [5; 100_000]);
+    assert!(!subject.computes() || read(&*rig.device, place(&block)) == [5; 100_000]);
 }
 
 /// A copy owns the bytes as they were when it was enqueued.

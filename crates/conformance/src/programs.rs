@@ -1,6 +1,6 @@
 //! Checks of whole programs: compiling, binding, running and reading.
 
-use crate::rig::{Rig, Subject};
+use crate::rig::{Rig, Subject, place};
 use crate::{Random, random_program};
 use girih_ir::dim::Dim;
 use girih_ir::{Array, DType, Graph, GraphBuilder, OpCode, Shape, TensorSpec};
@@ -69,7 +69,7 @@ impl Images {
         let images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let read = |image: &Arc<Buffer>| {
             let mut bytes = vec![0; image.size_bytes()];
-            device.copy_from_device(None, image.place(), &mut bytes).expect("images stay loaded");
+            device.copy_from_device(None, place(image), &mut bytes).expect("images stay loaded");
             bytes
         };
         images.iter().map(read).collect()

@@ -1,6 +1,6 @@
 //! Checks of the primitives that a device takes: done at once, or later by queues of its own.
 
-use crate::rig::{Rig, Subject};
+use crate::rig::{Rig, Subject, place};
 use girih_runtime::{Buffer, Enqueued, Error, HostBytes, Position, Primitive, Result, Runs};
 use std::sync::Arc;
 
@@ -32,11 +32,11 @@ impl<'a> Queue<'a> {
     }
 
     fn write(&mut self, source: &[u8], target: &Buffer) {
-        self.add(Primitive::CopyToDevice { source, target: target.place() });
+        self.add(Primitive::CopyToDevice { source, target: place(target) });
     }
 
     fn read(&mut self, source: &Buffer, target: &HostBytes) {
-        self.add(Primitive::CopyFromDevice { source: source.place(), target });
+        self.add(Primitive::CopyFromDevice { source: place(source), target });
     }
 
     /// Waits for the last primitive alone, and then looks at the others.
@@ -61,8 +61,8 @@ pub fn primitives_of_a_queue_are_done_in_order(subject: &Subject) {
         queue.write(&[number as u8; 64], &from);
         let runs = Runs::dense(64);
         queue.add(Primitive::CopyOnDevice {
-            source: from.place(),
-            target: to.place(),
+            source: place(&from),
+            target: place(&to),
             runs: &runs,
         });
         queue.read(&to, found);
@@ -118,9 +118,9 @@ pub fn a_place_of_another_device_is_refused(subject: &Subject) {
         let outcome: Result<()> = rig.device.enqueue(at, work).and_then(Enqueued::wait);
         assert!(matches!(outcome, Err(Error::InvalidHandle { .. })), "{outcome:?}");
     };
-    refused(Primitive::CopyToDevice { source: &[0; 8], target: foreign.place() });
-    refused(Primitive::CopyToDevice { source: &[0; 1000], target: own.place() });
-    refused(Primitive::CopyFromDevice { source: foreign.place(), target: &found });
-    let (source, target) = (own.place(), foreign.place());
+    refused(Primitive::CopyToDevice { source: &[0; 8], target: place(&foreign) });
+    refused(Primitive::CopyToDevice { source: &[0; 1000], target: place(&own) });
+    refused(Primitive::CopyFromDevice { source: place(&foreign), target: &found });
+    let (source, target) = (place(&own), place(&foreign));
     refused(Primitive::CopyOnDevice { source, target, runs: &runs });
 }

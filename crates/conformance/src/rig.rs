@@ -3,8 +3,8 @@
 use girih_ir::{Array, DType, Graph, TensorSpec};
 use girih_reference::evaluate;
 use girih_runtime::{
-    Argument, ArgumentBlock, Backend, CompileOptions, Completion, Device, Error, PlanExecutor,
-    Result, RunControl, Scheduler, Stream, Value, Values,
+    Argument, ArgumentBlock, Backend, Buffer, CompileOptions, Completion, Device, Error, Place,
+    PlanExecutor, Result, RunControl, Scheduler, Stream, Value, Values,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,6 +170,13 @@ impl Rig {
 /// A control that never stops a run.
 pub fn no_control() -> RunControl {
     RunControl::default()
+}
+
+/// The bytes of a block of a rig, for calls of the device itself.
+pub(crate) fn place(block: &Buffer) -> Place<'_> {
+    // SAFETY: a check uses a block of its rig from one thread, and calls the device when the queues'
+    // work on the block is done.
+    unsafe { block.place() }
 }
 
 /// Fails unless an error is [`Error::InvalidHandle`].

@@ -317,28 +317,33 @@ mod tests {
 
     #[test]
     fn bytes_round_trip_and_foreign_memory_is_refused() {
+        fn place(block: &Buffer) -> Place<'_> {
+            // SAFETY: only this thread uses the blocks.
+            unsafe { block.place() }
+        }
         let device = HostDevice::new(crate::pool().unwrap()).unwrap();
         let [block, next] = [5, 5].map(|size| device.allocator().allocate(size).unwrap());
-        device.copy_to_device(None, &[1, 2, 3, 4, 5], block.place()).unwrap();
+        device.copy_to_device(None, &[1, 2, 3, 4, 5], place(&block)).unwrap();
         let mut back = [0; 5];
-        device.copy_from_device(None, block.place(), &mut back).unwrap();
+        device.copy_from_device(None, place(&block), &mut back).unwrap();
         assert_eq!(back, [1, 2, 3, 4, 5]);
         let refused = |r: Result<()>| assert!(matches!(r, Err(Error::InvalidHandle { .. })));
         // The block ends here, although the device's memory does not.
-        refused(device.copy_to_device(None, &[0; 6], block.place()));
-        refused(device.copy_from_device(None, block.place(), &mut [0; 6]));
-        refused(device.copy_on_device(None, (block.place(), next.place()), &Runs::dense(6)));
-        refused(block.at(1, 5, &device).map(drop));
+        refused(device.copy_to_device(None, &[0; 6], place(&block)));
+        refused(device.copy_from_device(None, place(&block), &mut [0; 6]));
+        refused(device.copy_on_device(None, (place(&block), place(&next)), &Runs::dense(6)));
+        refused(block.address(6, &device).map(drop));
+        assert!(place(&block).part(1, 5).is_none());
         // Memory of another device with the same id, and of a pool that lies about its addresses.
         let other = HostDevice::new(crate::pool().unwrap()).unwrap();
-        refused(other.copy_to_device(None, &[0], block.place()));
+        refused(other.copy_to_device(None, &[0], place(&block)));
         let liar = Allocator::new(DeviceId::HOST, "cpu", &[1 << 20]);
         liar.place_regions(&[back.as_ptr() as u64]);
         let lie = liar.allocate(5).unwrap();
-        refused(device.copy_to_device(None, &[9; 5], lie.place()));
+        refused(device.copy_to_device(None, &[9; 5], place(&lie)));
         // A region is placed once, by its device.
         device.allocator().place_regions(&[back.as_ptr() as u64]);
-        device.copy_from_device(None, block.place(), &mut back).unwrap();
+        device.copy_from_device(None, place(&block), &mut back).unwrap();
         assert_eq!(back, [1, 2, 3, 4, 5]);
     }
 

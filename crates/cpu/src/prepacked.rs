@@ -79,7 +79,7 @@ impl LaunchWeights<'_> {
     }
 
     fn weights(&self, packed: Arc<Prepacked>, bytes: usize) -> Option<PrepackedWeights> {
-        let start = packed.buffer.place().address(bytes, self.device).ok()? as *mut u8;
+        let start = packed.buffer.address(bytes, self.device).ok()? as *mut u8;
         Some(PrepackedWeights { start, packed })
     }
 }
@@ -95,7 +95,7 @@ impl PrepackedStore for LaunchWeights<'_> {
         let (_, memory) = self.weights.iter().find(|(of, _)| *of == buffer)?;
         let packed = memory.prepacked(key, || {
             let packed = self.prepare(bytes)?;
-            let start = packed.buffer.place().address(bytes, self.device).ok()? as *mut u8;
+            let start = packed.buffer.address(bytes, self.device).ok()? as *mut u8;
             pack(start).then_some(packed)
         })?;
         self.weights(packed, bytes)

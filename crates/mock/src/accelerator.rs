@@ -482,7 +482,7 @@ impl Device for MockAccelerator {
             return Err(self.failed(binary.name(), "its image was not copied"));
         };
         let mut found = vec![0; image.size_bytes()];
-        self.read(image.place().address(found.len(), self)?, &mut found)?;
+        self.read(image.address(found.len(), self)?, &mut found)?;
         if found[..] != binary.image()[..] {
             return Err(self.failed(binary.name(), "its image was corrupted on its way"));
         }

@@ -84,22 +84,35 @@ impl Buffer {
         self.handle
     }
 
-    /// The bytes of the block.
-    pub fn place(&self) -> Place<'_> {
-        Span { handle: self.handle, size: self.size_bytes }.with_owner(self)
+    /// The bytes of the block, for a device that is called directly. Streams and queues order the
+    /// uses of a block, and need no place.
+    ///
+    /// # Safety
+    /// As long as the place or a copy of it is used, no queued work and no other thread writes the
+    /// bytes; and if the place is written to, none reads them.
+    #[allow(unsafe_code, reason = "the block may be shared, and nobody orders its users here")]
+    pub unsafe fn place(&self) -> Place<'_> {
+        self.whole().with_owner(self)
     }
 
-    /// The `size` bytes that begin at byte `offset` of the block.
+    /// The bytes of the block, for work that keeps the buffer alive and is ordered by a queue.
+    pub(crate) fn whole(&self) -> Span {
+        Span { handle: self.handle, size: self.size_bytes }
+    }
+
+    /// The `size` bytes that begin at byte `offset` of the block, as [`Buffer::whole`].
     ///
     /// Errors: [`crate::Error::InvalidHandle`] unless all these bytes belong to the block.
-    pub fn at(&self, offset: usize, size: usize, device: &dyn Device) -> Result<Place<'_>> {
-        let part = self.place().part(offset, size);
+    pub(crate) fn span(&self, offset: usize, size: usize, device: &dyn Device) -> Result<Span> {
+        let part = self.whole().part(offset, size);
         part.ok_or_else(|| invalid(device, self.handle.offset(offset), size))
     }
 
-    /// As [`Buffer::at`], for a caller that keeps the buffer alive.
-    pub(crate) fn span(&self, offset: usize, size: usize, device: &dyn Device) -> Result<Span> {
-        self.at(offset, size, device).map(Place::span)
+    /// The device address of the first `size` bytes.
+    ///
+    /// Errors: [`crate::Error::InvalidHandle`] unless the block has them and is the device's.
+    pub fn address(&self, size: usize, device: &dyn Device) -> Result<u64> {
+        self.whole().address(size, device)
     }
 
     /// Whether the buffer is a block of the device's pool. False for memory of another owner, who

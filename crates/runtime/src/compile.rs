@@ -308,10 +308,9 @@ impl PlanExecutor {
         let image = Arc::new(self.device.allocator().allocate(bytes.len())?);
         let copy = Operation::steps("load", [Step::CopyToDevice { source: bytes, buffer: 0 }]);
         let allocator = self.device.allocator();
-        let place = image.place();
         let block = ArgumentBlock {
             pool: allocator.pool_id(),
-            addresses: SmallVec::from_iter([place.address(image.size_bytes(), &*self.device)?]),
+            addresses: SmallVec::from_iter([image.address(image.size_bytes(), &*self.device)?]),
             buffers: SmallVec::from_iter([image.clone()]),
             ..ArgumentBlock::default()
         };

@@ -139,27 +139,53 @@ impl Span {
         self.with_owner(self)
     }
 
+    /// The `size` bytes from byte `offset` on; `None` unless all of them are in this span.
+    pub fn part(self, offset: usize, size: usize) -> Option<Span> {
+        let inside = offset.checked_add(size).is_some_and(|end| end <= self.size);
+        inside.then_some(Span { handle: self.handle.offset(offset), size })
+    }
+
+    /// As [`Place::address`].
+    pub fn address(self, size: usize, device: &dyn Device) -> Result<u64> {
+        let Span { handle, size: most } = self;
+        let found = if size <= most { device.allocator().resolve(handle, size) } else { None };
+        found.ok_or_else(|| invalid(device, handle, size))
+    }
+
     /// The place of these bytes while their owner is borrowed.
     pub fn with_owner<T: ?Sized>(self, _: &T) -> Place<'_> {
-        Place { span: self, owner: PhantomData }
+        Place { span: self, owner: PhantomData, thread: PhantomData }
     }
 }
 
-/// Bytes of a live block of device memory: what a device may read or write. A buffer gives its
-/// places ([`crate::Buffer::place`]), so a place is inside of a block, and it does not outlive the
+/// Bytes of a live block of device memory that a device may read or write now. A device gets places
+/// from the queues, which order the uses of a block; who calls a device without a queue vouches for
+/// the order ([`crate::Buffer::place`]). A place is inside of a block, and does not outlive the
 /// block:
 ///
 /// ```compile_fail,E0505
 /// fn late(block: girih_runtime::Buffer, device: &dyn girih_runtime::Device) {
-///     let place = block.place();
+///     let place = unsafe { block.place() };
 ///     drop(block);
 ///     device.copy_to_device(None, &[0], place).unwrap();
+/// }
+/// ```
+///
+/// A place stays on its thread, so that two threads cannot use the bytes at once:
+///
+/// ```compile_fail,E0277
+/// fn twice(place: girih_runtime::Place<'_>, device: &dyn girih_runtime::Device) {
+///     std::thread::scope(|scope| {
+///         scope.spawn(|| device.copy_to_device(None, &[0], place));
+///         device.copy_to_device(None, &[1], place).unwrap();
+///     });
 /// }
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     span: Span,
     owner: PhantomData<&'a ()>,
+    thread: PhantomData<*const ()>,
 }
 
 impl<'a> Place<'a> {
@@ -173,15 +199,9 @@ impl<'a> Place<'a> {
         self.span.size
     }
 
-    pub(crate) fn span(self) -> Span {
-        self.span
-    }
-
     /// The `size` bytes from byte `offset` on; `None` unless all of them are in this place.
     pub fn part(self, offset: usize, size: usize) -> Option<Place<'a>> {
-        let inside = offset.checked_add(size).is_some_and(|end| end <= self.span.size);
-        let handle = self.span.handle.offset(offset);
-        inside.then_some(Place { span: Span { handle, size }, ..self })
+        self.span.part(offset, size).map(|span| Place { span, ..self })
     }
 
     /// As [`Place::part`], with the error for a device of that name.
@@ -201,9 +221,7 @@ impl<'a> Place<'a> {
     ///
     /// Errors: [`Error::InvalidHandle`] if the place has fewer bytes, or belongs to another device.
     pub fn address(self, size: usize, device: &dyn Device) -> Result<u64> {
-        let Span { handle, size: most } = self.span;
-        let found = if size <= most { device.allocator().resolve(handle, size) } else { None };
-        found.ok_or_else(|| invalid(device, handle, size))
+        self.span.address(size, device)
     }
 }
 
@@ -286,26 +304,26 @@ mod tests {
     fn a_place_ends_with_its_block() {
         let device = MockDevice::new(std::time::Duration::ZERO);
         let [first, second] = [100, 100].map(|size| device.allocator().allocate(size).unwrap());
-        device.copy_to_device(None, &[7; 100], second.place()).unwrap();
+        device.copy_to_device(None, &[7; 100], second.whole().place()).unwrap();
         // Both blocks are in one region, so the end of the region does not stop the copy.
-        let place = first.place();
+        let place = first.whole().with_owner(&first);
         assert_eq!(second.handle(), first.handle().offset(128));
         let refused = |result| assert!(matches!(result, Err(Error::InvalidHandle { .. })));
         refused(device.copy_to_device(None, &[1; 101], place));
         refused(device.copy_from_device(None, place, &mut [0; 129]));
-        refused(device.copy_on_device(None, (place, second.place()), &Runs::dense(101)));
+        refused(device.copy_on_device(None, (place, second.whole().place()), &Runs::dense(101)));
         let far = Repeat { count: 2, source: 128, target: 1 };
         let runs = Runs { run: 1, repeats: [far].as_slice().into() };
-        refused(device.copy_on_device(None, (place, second.place()), &runs));
+        refused(device.copy_on_device(None, (place, second.whole().place()), &runs));
         assert!(place.part(100, 0).is_some() && place.part(100, 1).is_none());
         assert!(place.part(usize::MAX, 2).is_none() && place.part(1, usize::MAX).is_none());
         let part = place.part(40, 60).unwrap();
         assert_eq!((part.handle(), part.size_bytes()), (first.handle().offset(40), 60));
-        refused(first.at(60, 41, &*device).map(drop));
+        refused(first.span(60, 41, &*device).map(drop));
         let other = MockDevice::new(std::time::Duration::ZERO);
         refused(other.copy_to_device(None, &[1], place));
         let mut found = [0; 100];
-        device.copy_from_device(None, second.place(), &mut found).unwrap();
+        device.copy_from_device(None, second.whole().place(), &mut found).unwrap();
         assert_eq!(found, [7; 100], "nobody else wrote to the block");
     }
 

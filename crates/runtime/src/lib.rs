@@ -60,7 +60,6 @@ pub use allocator::{
 };
 pub use backend::{Backend, CompileOptions};
 pub use buffer::Buffer;
-pub use value::Value;
 pub use cache::{CacheStats, CachedPlan, Mapped, ProgramCache};
 pub use call::{Times, Values};
 pub use capture::{Capture, Captured, Replay};
@@ -95,6 +94,7 @@ pub use tile::{
     HostArray, KernelPlan, KernelRun, LaunchPath, Remainder, TileArgument, TileOptions, TileResult,
     TileShape, TileSource, TiledProgram, TiledRun, Tiling,
 };
+pub use value::Value;
 // The layouts that transfers accept.
 pub use girih_dist::MeshLayout;
 pub use transfer::{TiledTensor, TransferHandle, TransferManager};

@@ -153,10 +153,10 @@ pub(crate) struct MovingHandle {
 
 impl MovingHandle {
     /// The bytes in an iteration.
-    fn at(&self, iteration: usize, bytes: usize, device: &dyn Device) -> Result<Place<'_>> {
+    fn at(&self, iteration: usize, bytes: usize, device: &dyn Device) -> Result<Span> {
         let moved = self.step.wrapping_mul(iteration as isize);
         let start = self.start.wrapping_add_signed(moved);
-        self.buffer.place().part(start, bytes).ok_or_else(|| Error::InvalidHandle {
+        self.buffer.part(start, bytes).ok_or_else(|| Error::InvalidHandle {
             device: device.properties().name.clone(),
             handle: format!("{} + {start:#x}", self.buffer.handle),
             size: bytes,
@@ -383,7 +383,8 @@ impl ControlBlock {
             ControlBlock::CopyPart { source, target, bytes, iteration } => {
                 let t = iteration.load(Relaxed);
                 let device = lane.device.as_ref();
-                let places = (source.at(t, *bytes, device)?, target.at(t, *bytes, device)?);
+                let spans = (source.at(t, *bytes, device)?, target.at(t, *bytes, device)?);
+                let places = (spans.0.place(), spans.1.place());
                 lane.copy_on_device(places, &Runs::dense(*bytes))
             }
             ControlBlock::Launch { program, arguments } => {

@@ -81,7 +81,7 @@ impl Value {
     ///
     /// Errors: [`crate::Error::InvalidHandle`] unless `size` bytes from there belong to the value.
     pub fn address(&self, size: usize, device: &dyn Device) -> Result<u64> {
-        self.buffer.at(self.offset, size, device)?.address(size, device)
+        self.buffer.span(self.offset, size, device)?.address(size, device)
     }
 
     /// The first `size` bytes, for a caller that keeps the buffer alive.

@@ -108,7 +108,8 @@ fn run(directory: &Path) -> (Vec<f32>, u64) {
     let data: Vec<u8> = (0..32 * 40).flat_map(|i| (i as f32 / 100.0).to_le_bytes()).collect();
     let spec = TensorSpec::new([32, 40], DType::F32);
     let block = device.allocator().allocate(data.len()).unwrap();
-    device.copy_to_device(None, &data, block.place()).unwrap();
+    // SAFETY: only this thread uses the block.
+    device.copy_to_device(None, &data, unsafe { block.place() }).unwrap();
     let arguments =
         [Argument::Tensor(Value::new(block), spec), Argument::Scalar(u64::from(2.0f32.to_bits()))];
     let plan = executor.plan(&graph(), CompileOptions::default()).unwrap();

@@ -292,9 +292,9 @@ fn statistics_are_exact() {
 fn offsets_into_a_block_are_checked() {
     let device = crate::testing::MockDevice::new(std::time::Duration::ZERO);
     let block = device.allocator().allocate(100).unwrap();
-    assert_eq!(block.at(96, 4, &*device).unwrap().handle(), block.handle().offset(96));
+    assert_eq!(block.span(96, 4, &*device).unwrap().handle, block.handle().offset(96));
     for (offset, size) in [(97, 4), (usize::MAX, 1), (101, 0)] {
-        assert!(matches!(block.at(offset, size, &*device), Err(Error::InvalidHandle { .. })));
+        assert!(matches!(block.span(offset, size, &*device), Err(Error::InvalidHandle { .. })));
     }
 }
 

@@ -5,7 +5,7 @@ use crate::handle::{Span, invalid};
 use crate::primitive::{ControlBlock, Iteration, MovingHandle, Runs, StridedCopy};
 use crate::queue::HostBytes;
 use crate::{
-    ArgumentBlock, Buffer, Device, DeviceHandle, DeviceId, Error, ExecutionPlan, LoadedPlan, Place,
+    ArgumentBlock, Buffer, Device, DeviceHandle, DeviceId, Error, ExecutionPlan, LoadedPlan,
     Result, Value,
 };
 use smallvec::SmallVec;
@@ -143,15 +143,18 @@ impl<'a> Lowering<'a> {
         match self.memory {
             Memory::Plan(plan, arguments) => {
                 let whole = arguments.span(plan, buffer, self.device)?;
-                let part = whole.place().part(offset, size).map(Place::span);
+                let part = whole.part(offset, size);
                 let part =
                     part.ok_or_else(|| invalid(self.device, whole.handle.offset(offset), size));
                 Ok((part?, None))
             }
             Memory::Tensors(tensors, _) => {
                 let value = tensors.get(buffer).ok_or_else(|| missing("tensor", buffer))?;
-                let span =
-                    value.buffer().span(value.offset().saturating_add(offset), size, self.device)?;
+                let span = value.buffer().span(
+                    value.offset().saturating_add(offset),
+                    size,
+                    self.device,
+                )?;
                 Ok((span, Some(value.buffer().clone())))
             }
         }

@@ -38,8 +38,10 @@ impl Run {
         let mut block = ArgumentBlock { pool, ..ArgumentBlock::default() };
         for buffer in &plan.buffers {
             let memory = Arc::new(device.allocator().allocate(buffer.size_bytes).unwrap());
-            let address = memory.place().address(buffer.size_bytes, &*device).unwrap();
-            device.copy_to_device(None, &vec![0; buffer.size_bytes], memory.place()).unwrap();
+            let address = memory.address(buffer.size_bytes, &*device).unwrap();
+            device
+                .copy_to_device(None, &vec![0; buffer.size_bytes], memory.whole().place())
+                .unwrap();
             block.addresses.push(address);
             block.handles.push(memory.handle());
             block.buffers.push(memory);
@@ -47,7 +49,7 @@ impl Run {
         let slot = |&bytes: &usize| Arc::new(Mutex::new(vec![0; bytes].into()));
         block.slots = Some(plan.slots.iter().map(slot).collect());
         if let Some(memory) = block.buffers.first() {
-            device.copy_to_device(None, first, memory.place()).unwrap();
+            device.copy_to_device(None, first, memory.whole().place()).unwrap();
         }
         Run { device, stream, block: Arc::new(block) }
     }
@@ -61,7 +63,7 @@ impl Run {
     fn bytes(&self, buffer: usize) -> Vec<u8> {
         let memory = &self.block.buffers[buffer];
         let mut bytes = vec![0; memory.size_bytes()];
-        self.device.copy_from_device(None, memory.place(), &mut bytes).unwrap();
+        self.device.copy_from_device(None, memory.whole().place(), &mut bytes).unwrap();
         bytes
     }
 

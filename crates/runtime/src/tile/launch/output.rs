@@ -175,8 +175,11 @@ impl<'a> Launch<'a> {
                 copies.add(copy, Operands::Tensors(&[from.clone(), value.clone()], &[]))
             }
             TileResult::Host(array, _) => {
-                let slot =
-                    self.slot(Use::Output(index), tile.out_ring, output.value.buffer().size_bytes())?;
+                let slot = self.slot(
+                    Use::Output(index),
+                    tile.out_ring,
+                    output.value.buffer().size_bytes(),
+                )?;
                 let operands = ([from.clone()], [slot.clone()]);
                 copies.add(
                     Operation::copy_from_device(),
