@@ -5,7 +5,7 @@
 use girih::io;
 use girih::ir::Graph;
 use girih::ir::pfgb::{crc32, decode};
-use girih_kernel::Program;
+use girih_kernel::KernelProgram;
 
 /// Text of a graph: what parses is well formed, and prints to text that parses to the same graph.
 pub fn text(bytes: &[u8]) -> bool {
@@ -19,9 +19,12 @@ pub fn text(bytes: &[u8]) -> bool {
 /// Text of kernels: what parses is well formed, and prints to text that parses to the same program.
 pub fn kernels(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
-    let Ok(program) = Program::parse(&text) else { return false };
+    let Ok(program) = KernelProgram::parse(&text) else { return false };
     girih_kernel::verify::verify(&program).expect("what is parsed verifies");
-    assert_eq!(Program::parse(&program.to_string()).expect("what is printed parses"), program);
+    assert_eq!(
+        KernelProgram::parse(&program.to_string()).expect("what is printed parses"),
+        program
+    );
     true
 }
 

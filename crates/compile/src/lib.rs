@@ -12,7 +12,7 @@ mod stored;
 pub use stored::StoredProgram;
 
 use girih_ir::{Graph, Op};
-use girih_kernel::{FusionOptions, Kernel, Program, Target, lower};
+use girih_kernel::{FusionOptions, Kernel, KernelProgram, Target, lower};
 use girih_opt::{OptOptions, Optimized, PassFlag, PassManager};
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::report::hexadecimal;
@@ -66,7 +66,7 @@ pub trait CodeGen: Send + Sync + 'static {
     /// Errors: those of the processor's configuration.
     fn bottlenecks(
         &self,
-        program: &Program,
+        program: &KernelProgram,
         binaries: &[Arc<Self::Binary>],
         addresses: &[Option<usize>],
     ) -> Result<Vec<Bottleneck>> {
@@ -195,7 +195,7 @@ impl<G: CodeGen> Pipeline<G> {
     /// The compiled kernels of a program.
     fn binaries(
         &self,
-        program: &Program,
+        program: &KernelProgram,
         buffers: &[PlannedBuffer],
     ) -> Result<Vec<Arc<G::Binary>>> {
         let bytes = |buffer: &PlannedBuffer| match buffer.placement {
@@ -211,7 +211,7 @@ impl<G: CodeGen> Pipeline<G> {
 /// The program of the passes' result, whose arguments are numbered as in the original graph: the
 /// passes drop unneeded arguments, but the plan takes the original arguments.
 fn stored(
-    mut program: Program,
+    mut program: KernelProgram,
     kept: &[usize],
     original: &Graph,
     optimized: &Graph,

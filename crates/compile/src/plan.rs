@@ -1,7 +1,7 @@
 //! The plan of a program of kernels: one launch per kernel, and the memory of the buffers.
 
 use crate::{CodeGen, Pipeline, StoredProgram};
-use girih_kernel::{BufferId, BufferKind, Kernel, Program, Target};
+use girih_kernel::{BufferId, BufferKind, Kernel, KernelProgram, Target};
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::{Binary, ExecutionPlan, Operation, OutputSpec, Placement, allocator};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(crate) struct Placed {
 }
 
 /// Assigns memory to each buffer; temporaries share one block by liveness.
-pub(crate) fn place(program: &Program, target: &Target) -> Placed {
+pub(crate) fn place(program: &KernelProgram, target: &Target) -> Placed {
     let is_output = |b: BufferId| program.outputs.contains(&b);
     let limits = target.placement;
     debug_assert!(allocator::ALIGNMENT.is_multiple_of(limits.alignment), "{limits:?}");
@@ -64,7 +64,7 @@ impl<G: CodeGen> Pipeline<G> {
     }
 
     /// The arguments' buffers that kernels can read prepacked.
-    fn weights(&self, program: &Program, binaries: &[Arc<G::Binary>]) -> Vec<usize> {
+    fn weights(&self, program: &KernelProgram, binaries: &[Arc<G::Binary>]) -> Vec<usize> {
         let is_argument = |b: &usize| matches!(program.buffers[*b].kind, BufferKind::Argument(_));
         let mut weights = Vec::new();
         for buffer in binaries.iter().flat_map(|binary| self.0.prepackable(binary)) {
@@ -78,7 +78,7 @@ impl<G: CodeGen> Pipeline<G> {
 
 /// The approximate time of a run on one thread: memory traffic at 16 GB/s and arithmetic at 16
 /// GFLOP/s.
-fn cost_ns(program: &Program) -> u64 {
+fn cost_ns(program: &KernelProgram) -> u64 {
     let of = |kernel: &Kernel| {
         let traffic = kernel.traffic(&program.buffers);
         traffic.bytes_read.saturating_add(traffic.bytes_written).saturating_add(traffic.flops) / 16
@@ -88,7 +88,7 @@ fn cost_ns(program: &Program) -> u64 {
 
 /// Buffer donation: pairs of a result's buffer and the number of the argument that it may
 /// overwrite.
-fn donations(program: &Program) -> Vec<(usize, usize)> {
+fn donations(program: &KernelProgram) -> Vec<(usize, usize)> {
     let pairs = girih_kernel::place::donations(program).into_iter();
     let numbered =
         pairs.filter_map(|(result, argument)| match program.buffers[argument.0 as usize].kind {

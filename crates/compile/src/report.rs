@@ -2,7 +2,7 @@
 
 use crate::{CodeGen, Pipeline, StoredProgram, compile_error, plan, stored};
 use girih_ir::{Graph, NodeId};
-use girih_kernel::{FusionOptions, Kernel, Program, Refused, lower_explained};
+use girih_kernel::{FusionOptions, Kernel, KernelProgram, Refused, lower_explained};
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::report::{
     BufferReport, KernelReport, MemoryPlan, ProgramText, RefusedFusion, Stage,
@@ -76,7 +76,7 @@ fn refusal(refused: &Refused) -> RefusedFusion {
 
 fn kernels<G: CodeGen>(
     codegen: &G,
-    program: &Program,
+    program: &KernelProgram,
     nodes: Vec<Vec<NodeId>>,
     binaries: &[Arc<G::Binary>],
 ) -> Vec<KernelReport> {
@@ -92,7 +92,11 @@ fn kernels<G: CodeGen>(
     program.kernels.iter().zip(nodes).zip(binaries).map(report).collect()
 }
 
-fn memory(program: &Program, planned: &[PlannedBuffer], temporary_bytes: usize) -> MemoryPlan {
+fn memory(
+    program: &KernelProgram,
+    planned: &[PlannedBuffer],
+    temporary_bytes: usize,
+) -> MemoryPlan {
     let mut buffers: Vec<BufferReport> = Vec::with_capacity(planned.len());
     for (i, (buffer, planned)) in program.buffers.iter().zip(planned).enumerate() {
         let mut kernels = program.kernels.iter();

@@ -2,7 +2,7 @@
 //! prepared, so they contain no machine code and depend on no addresses.
 
 use girih_ir::TensorSpec;
-use girih_kernel::{Buffer, BufferId, BufferKind, Program};
+use girih_kernel::{Buffer, BufferId, BufferKind, KernelProgram};
 use girih_runtime::{ArgumentSpec, Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoredProgram {
     /// The kernels.
-    pub program: Program,
+    pub program: KernelProgram,
     /// The arguments of the plan.
     pub arguments: Vec<ArgumentSpec>,
     /// The results of the plan.

@@ -5,7 +5,7 @@
 use crate::kernel::LoadedKernel;
 use crate::memory::PageTable;
 use girih_exec::tuning::Machine;
-use girih_kernel::{Access, Block, BufferId, BufferKind, Core, Inst, Kernel, Program, Val};
+use girih_kernel::{Access, Block, BufferId, BufferKind, Core, Inst, Kernel, KernelProgram, Val};
 use girih_runtime::Bottleneck;
 use std::cell::LazyCell;
 
@@ -118,7 +118,7 @@ impl Cause {
 /// the estimated time of the program. `addresses` are those of the arguments' memory, where they are
 /// known.
 pub(crate) fn bottlenecks(
-    program: &Program,
+    program: &KernelProgram,
     loaded: &[&LoadedKernel],
     addresses: &[Option<usize>],
     threads: usize,
@@ -162,7 +162,7 @@ impl Search<'_> {
         }
     }
 
-    fn kernel(&mut self, program: &Program, kernel: &Kernel, loaded: &LoadedKernel) {
+    fn kernel(&mut self, program: &KernelProgram, kernel: &Kernel, loaded: &LoadedKernel) {
         match &kernel.core {
             Core::Control(control) => {
                 let runs = self.runs;
@@ -192,7 +192,7 @@ impl Search<'_> {
     }
 
     /// Reads of single elements, by a constant distance or at computed positions.
-    fn reads(&mut self, program: &Program, kernel: &Kernel) {
+    fn reads(&mut self, program: &KernelProgram, kernel: &Kernel) {
         let prologue = match &kernel.core {
             Core::Reduce { prologue, .. } => Some(prologue),
             _ => None,
@@ -228,7 +228,7 @@ impl Search<'_> {
 
     fn scattered(
         &mut self,
-        program: &Program,
+        program: &KernelProgram,
         kernel: &Kernel,
         block: &Block,
         access: &Access,
@@ -251,7 +251,7 @@ impl Search<'_> {
         }
     }
 
-    fn packing(&mut self, program: &Program, loaded: &LoadedKernel) {
+    fn packing(&mut self, program: &KernelProgram, loaded: &LoadedKernel) {
         let Some((buffer, packing_ns)) = loaded.packing() else { return };
         let computed = program.buffers[buffer].kind == BufferKind::Computed;
         if computed {
@@ -283,7 +283,7 @@ impl Search<'_> {
     }
 
     /// Reading each page once takes at least the latency of its entry in the page table.
-    fn small_pages(&mut self, program: &Program, addresses: &[Option<usize>]) {
+    fn small_pages(&mut self, program: &KernelProgram, addresses: &[Option<usize>]) {
         // The system takes milliseconds to list the pages, so read them once, and only if needed.
         let table = LazyCell::new(PageTable::read);
         for (id, buffer) in program.buffers.iter().enumerate() {

@@ -4,7 +4,7 @@ use crate::bottleneck::bottlenecks;
 use crate::{LoadedKernel, checked};
 use girih_compile::CodeGen;
 use girih_exec::{Bounds, Isa};
-use girih_kernel::{Kernel, Program, Target};
+use girih_kernel::{Kernel, KernelProgram, Target};
 use girih_runtime::{Bottleneck, Result};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl CodeGen for HostCodeGen {
 
     fn bottlenecks(
         &self,
-        program: &Program,
+        program: &KernelProgram,
         binaries: &[Arc<HostProgram>],
         addresses: &[Option<usize>],
     ) -> Result<Vec<Bottleneck>> {

@@ -351,7 +351,7 @@ mod tests {
     fn plans_with_smaller_buffers_are_not_loaded_and_checked_mode_refuses_accesses_outside() {
         let text = "b0 = argument 0: f32[9]\nb1 = f32[9]\nhalf over [9]\n  v0 = load b0[i0]\n  \
                     v1 = neg(v0): f32\n  b1[i0] = v1\noutputs: [b1]";
-        let program = girih_kernel::Program::parse(text).unwrap();
+        let program = girih_kernel::KernelProgram::parse(text).unwrap();
         let device: Arc<dyn Device> = Arc::new(HostDevice::new(crate::pool().unwrap()).unwrap());
         let executor =
             PlanExecutor::new(device.clone(), Arc::new(crate::HostBackend::default()), None);

@@ -13,7 +13,7 @@ use crate::threads::Threads;
 use girih_exec::{
     Bindings, Bounds, Driver, ExecError, FusedCycle, Hooks, Prepared, StridedIterations,
 };
-use girih_kernel::{Core, Kernel, Local, Program, RowwiseCore};
+use girih_kernel::{Core, Kernel, KernelProgram, Local, RowwiseCore};
 use smallvec::SmallVec;
 use std::cell::Cell;
 
@@ -169,7 +169,7 @@ impl LoadedKernel {
             }
             let often = often || control.trips() != Some(1);
             let load = |k: &Kernel| LoadedKernel::load(k, often, checked);
-            let load = |p: &Program| p.kernels.iter().map(load).collect();
+            let load = |p: &KernelProgram| p.kernels.iter().map(load).collect();
             let constants = |program| {
                 let constants = control.constants(program).into_iter();
                 constants.map(|id| id.map(|id| id.0 as usize)).collect()

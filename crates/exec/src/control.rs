@@ -5,13 +5,13 @@ mod scan;
 
 use super::{Bindings, Bounds, ExecError, Prepared, Scratch};
 use girih_ir::DType;
-use girih_kernel::control::{Bound, Control, Feed, Flow, Layout, Splat, Table};
+use girih_kernel::control::{Bound, Control, Feed, Flow, Splat, Table, WorkspaceParts};
 use girih_kernel::{BufferId, Kernel};
 
 /// A prepared control kernel, without the kernels of its programs.
 pub struct Driver {
     control: Control,
-    layout: Layout,
+    parts: WorkspaceParts,
     /// The size in bytes of each operand's element in one iteration.
     taken: Vec<usize>,
     /// Whether each carry is updated in place.
@@ -68,7 +68,7 @@ impl Driver {
         let taken = (0..control.operands.len()).map(|i| control.taken_bytes(i)).collect();
         let updated = (0..control.carries).map(|c| control.is_updated(c)).collect();
         let fixed = (0..control.carries).map(|c| control.is_fixed(c)).collect();
-        Driver { layout: control.layout(), control: control.clone(), taken, updated, fixed }
+        Driver { parts: control.workspace_parts(), control: control.clone(), taken, updated, fixed }
     }
 
     /// The number of iterations, if it is known.
@@ -151,7 +151,7 @@ unsafe fn integer(at: *const u8, dtype: DType) -> i64 {
 
 /// The unsafe functions read and write at addresses that nothing checks. The contract of the
 /// bindings makes the addresses of operands and results valid, the verifier's rules say that they have
-/// the sizes that the programs access, and the layout divides the workspace into disjoint parts.
+/// the sizes that the programs access, and the division of the workspace is into disjoint parts.
 impl Run<'_, '_> {
     /// The address of a result; null if the result is not needed.
     fn result(&self, number: usize) -> *mut u8 {
@@ -162,7 +162,7 @@ impl Run<'_, '_> {
     /// Sets the addresses of a program's buffers to those of the current operands and results.
     fn fill_table(&mut self, number: usize) {
         self.table.clear();
-        for bound in &self.driver.layout.programs[number].bound {
+        for bound in &self.driver.parts.programs[number].bound {
             self.table.push(match *bound {
                 Bound::Operand(i) => self.operands[i],
                 Bound::Result(i) => self.results[i],
@@ -180,7 +180,7 @@ impl Run<'_, '_> {
         }
         self.bounds.clear();
         let driver = self.driver;
-        let bound = &driver.layout.programs[number].bound;
+        let bound = &driver.parts.programs[number].bound;
         let buffers = driver.control.programs[number].buffers.iter().zip(bound).zip(table);
         for (at, ((buffer, bound), &address)) in buffers.enumerate() {
             let bound = !matches!(bound, Bound::Nothing) && !address.is_null();
@@ -253,7 +253,7 @@ impl Run<'_, '_> {
         let ran = unsafe { self.kernels(number, &table) };
         self.table = table;
         ran?;
-        let Table { copies, result_bytes, .. } = &self.driver.layout.programs[number];
+        let Table { copies, result_bytes, .. } = &self.driver.parts.programs[number];
         for &(result, from) in copies {
             // SAFETY: the memory of results does not overlap that of temporaries or operands, and
             // is as large as the source.
@@ -291,7 +291,7 @@ impl Run<'_, '_> {
 
     /// The address of one of the two buffers of a carry.
     fn slot(&self, carry: usize, second: bool) -> *mut u8 {
-        match self.driver.layout.slots[carry][second as usize] {
+        match self.driver.parts.slots[carry][second as usize] {
             Some(offset) => self.workspace.wrapping_add(offset),
             None => self.result(carry),
         }

@@ -3,7 +3,7 @@
 
 use super::{Bindings, Bounds, ExecError, Line, Prepared, Scratch};
 use girih_kernel::verify::verify;
-use girih_kernel::{BufferId, BufferKind, Kernel, Program};
+use girih_kernel::{BufferId, BufferKind, Kernel, KernelProgram};
 
 /// Runs a program on the calling thread and returns the bytes of its outputs. `arguments` has the
 /// bytes of the arguments that are buffers, and `scalars` the words of the others (as
@@ -12,7 +12,7 @@ use girih_kernel::{BufferId, BufferKind, Kernel, Program};
 /// Errors: those of the kernels; [`ExecError::OutsideOfBuffer`].
 /// Panics: if the program is not well formed, or an argument is missing or has another size.
 pub fn run_program(
-    program: &Program,
+    program: &KernelProgram,
     arguments: &[impl AsRef<[u8]>],
     scalars: &[[u64; 2]],
 ) -> Result<Vec<Vec<u8>>, ExecError> {
@@ -35,7 +35,7 @@ pub(crate) struct ProgramMemory {
 
 impl ProgramMemory {
     /// Buffers with these arguments.
-    pub fn new(program: &Program, arguments: &[impl AsRef<[u8]>]) -> ProgramMemory {
+    pub fn new(program: &KernelProgram, arguments: &[impl AsRef<[u8]>]) -> ProgramMemory {
         let sizes: Vec<usize> = program.buffers.iter().map(|b| b.size_bytes()).collect();
         let mut buffers: Vec<Vec<Line>> = sizes.iter().map(|&size| lines(size)).collect();
         for (buffer, memory) in program.buffers.iter().zip(&mut buffers) {

@@ -14,7 +14,7 @@ use super::{
 use crate::tuning::tuning;
 use girih_ir::DType;
 use girih_kernel::place;
-use girih_kernel::{Buffer, BufferId, BufferKind, Core, Kernel, Program, RowwiseCore};
+use girih_kernel::{Buffer, BufferId, BufferKind, Core, Kernel, KernelProgram, RowwiseCore};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
@@ -357,7 +357,7 @@ fn place_locals(definition: &RowwiseCore, rows: usize) -> (Vec<Local>, usize) {
         buffers[local.buffer.0 as usize] =
             Buffer { dtype: DType::U8, numel, kind: BufferKind::Computed };
     }
-    let program = Program { buffers, kernels: definition.parts.clone(), outputs: Vec::new() };
+    let program = KernelProgram { buffers, kernels: definition.parts.clone(), outputs: Vec::new() };
     let limits = place::PlacementLimits::INSIDE_KERNELS;
     let placed = place::place(&program, limits, |BufferId(_)| false);
     let local = |l: &girih_kernel::Local| Local {

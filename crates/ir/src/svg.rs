@@ -7,7 +7,7 @@ pub(crate) use layout::scopes_of;
 
 use crate::ops::Class;
 use crate::{Graph, NodeId, OpCode};
-use layout::{Item, Layout};
+use layout::{Drawing, Item};
 use std::fmt::Write;
 
 /// Maximum number of nodes drawn. Of a larger graph only the first nodes are drawn, with a note,
@@ -32,10 +32,10 @@ pub fn to_svg(graph: &Graph) -> String {
 /// computes them. Nodes with the same hint `scope` are adjacent in their layer, on a background
 /// with the scope's name.
 pub fn to_svg_grouped(graph: &Graph, group: impl Fn(NodeId) -> Option<usize>) -> String {
-    let mut layout = Layout::new(graph);
-    layout.order();
-    let width = layout.place();
-    layout.write(graph, width, group)
+    let mut drawing = Drawing::new(graph);
+    drawing.order();
+    let width = drawing.place();
+    drawing.write(graph, width, group)
 }
 
 /// Escapes text for XML and drops characters that XML cannot contain.
@@ -56,7 +56,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-impl Layout {
+impl Drawing {
     fn write(&self, graph: &Graph, width: f64, group: impl Fn(NodeId) -> Option<usize>) -> String {
         let omitted = graph.len().saturating_sub(MAX_NODES);
         let note = match (graph.is_empty(), omitted) {
@@ -301,16 +301,16 @@ mod tests {
             sum = b.add(sum, *w).unwrap();
         }
         let graph = b.finish([sum]);
-        let mut layout = Layout::new(&graph);
-        layout.order();
-        layout.place();
-        for layer in &layout.layers {
+        let mut drawing = Drawing::new(&graph);
+        drawing.order();
+        drawing.place();
+        for layer in &drawing.layers {
             for pair in layer.windows(2) {
-                let [a, b] = [&layout.items[pair[0] as usize], &layout.items[pair[1] as usize]];
+                let [a, b] = [&drawing.items[pair[0] as usize], &drawing.items[pair[1] as usize]];
                 assert!(a.x + a.width / 2.0 < b.x - b.width / 2.0);
             }
         }
-        elements(&layout.write(&graph, 0.0, |id| Some(id.index())));
+        elements(&drawing.write(&graph, 0.0, |id| Some(id.index())));
     }
 
     #[test]
@@ -323,13 +323,13 @@ mod tests {
         let scope = |i: usize| ["net.a<b", "net.other"][i % 2];
         wide.iter().enumerate().for_each(|(i, &id)| graph.set_hint(id, "scope", scope(i)));
         sums.iter().enumerate().for_each(|(i, &id)| graph.set_hint(id, "scope", scope(i)));
-        let mut layout = Layout::new(&graph);
-        layout.order();
-        layout.place();
+        let mut drawing = Drawing::new(&graph);
+        drawing.order();
+        drawing.place();
         // The input has users in both scopes, so it has none.
         assert_eq!(scopes_of(&graph)[0], None);
-        for layer in &layout.layers[1..] {
-            let scopes: Vec<_> = layer.iter().map(|&i| layout.items[i as usize].scope).collect();
+        for layer in &drawing.layers[1..] {
+            let scopes: Vec<_> = layer.iter().map(|&i| drawing.items[i as usize].scope).collect();
             assert_eq!(scopes.chunk_by(|a, b| a == b).count(), 2, "{scopes:?}");
         }
         let svg = to_svg(&graph);

@@ -17,7 +17,7 @@ mod ops;
 mod types;
 
 use crate::control::{Feed, Splat};
-use crate::ir::{BufferId, BufferKind, Core, Inst, Kernel, Program};
+use crate::ir::{BufferId, BufferKind, Core, Inst, Kernel, KernelProgram};
 use girih_ir::DType;
 use kernel::KernelPrinter;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +38,7 @@ const HEAD: &str = "\
 const INCLUDES: [&str; 6] = ["math", "stdbool", "stdint", "stdio", "stdlib", "string"];
 
 /// A program as a C11 source file, whose function `program` runs the kernels.
-pub fn print(program: &Program) -> String {
+pub fn print(program: &KernelProgram) -> String {
     let mut file = SourceFile::default();
     file.add(program, "");
     file.finish()
@@ -110,7 +110,7 @@ impl Function {
         Function { linkage: role.linkage, name, buffers, scalars, is_external: false }
     }
 
-    fn parameters(&self, program: &Program) -> Vec<String> {
+    fn parameters(&self, program: &KernelProgram) -> Vec<String> {
         let buffer = |(id, written): (&BufferId, &bool)| {
             parameter(program.buffers[id.0 as usize].dtype, *written, id)
         };
@@ -168,7 +168,7 @@ fn scalars_of(kernel: &Kernel, scalars: &mut Scalars) {
 impl SourceFile {
     /// Adds a program. The names of its functions begin with `prefix`, and the name of the function
     /// that runs the kernels ends with `program`. Returns the functions of the kernels.
-    pub fn add(&mut self, program: &Program, prefix: &str) -> Vec<Function> {
+    pub fn add(&mut self, program: &KernelProgram, prefix: &str) -> Vec<Function> {
         let role = Role { name: &format!("{prefix}program"), prefix, linkage: "" };
         self.program(program, role, &|_| true).kernels
     }
@@ -186,7 +186,7 @@ impl SourceFile {
     /// needed results.
     fn program(
         &mut self,
-        program: &Program,
+        program: &KernelProgram,
         role: Role<'_>,
         needed: &dyn Fn(usize) -> bool,
     ) -> ProgramFunction {
@@ -237,7 +237,7 @@ impl SourceFile {
     /// Prints the function of a kernel.
     fn kernel(
         &mut self,
-        program: &Program,
+        program: &KernelProgram,
         kernel: &Kernel,
         role: Role<'_>,
         number: usize,

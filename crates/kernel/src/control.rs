@@ -1,13 +1,13 @@
 //! Control kernels: a branch or a loop over programs of its own. One launch runs the whole kernel;
 //! between iterations nothing is compiled or allocated, and the host is not involved.
 //!
-//! Temporaries of the programs are in the kernel's workspace, which [`Layout`] divides when the
+//! Temporaries of the programs are in the kernel's workspace, which [`WorkspaceParts`] divides when the
 //! graph is lowered. Each carry has two buffers in turn (double buffering), so an iteration never
 //! writes a carry that it reads. If the history of a carry is a result, iterations write it there
 //! and read it from there. A carry that the body updates in part has a single buffer: iterations
 //! write only these parts.
 
-use crate::ir::{BufferId, BufferKind, Program};
+use crate::ir::{BufferId, BufferKind, KernelProgram};
 use crate::place::{PlacementLimits, place, updates};
 use girih_ir::{DType, Literal};
 use serde::{Deserialize, Serialize};
@@ -96,12 +96,12 @@ pub struct Control {
     /// The buffer for temporaries and carries.
     pub workspace: Option<BufferId>,
     /// The programs.
-    pub programs: Vec<Program>,
+    pub programs: Vec<KernelProgram>,
 }
 
 impl Control {
     /// The program whose results are the results of the op.
-    pub fn body(&self) -> &Program {
+    pub fn body(&self) -> &KernelProgram {
         &self.programs[self.programs.len() - 1]
     }
 
@@ -209,8 +209,8 @@ impl Control {
             && (output < self.carries || self.results.get(output).is_some_and(Option::is_some))
     }
 
-    /// The layout of the workspace.
-    pub fn layout(&self) -> Layout {
+    /// The division of the workspace.
+    pub fn workspace_parts(&self) -> WorkspaceParts {
         let programs: Vec<Table> = (0..self.programs.len()).map(|p| Table::new(self, p)).collect();
         let mut bytes = programs.iter().map(|p| p.bytes).max().unwrap_or(0);
         let mut take = |size: usize| {
@@ -233,7 +233,7 @@ impl Control {
                 }
             });
         }
-        Layout { programs, slots, bytes }
+        WorkspaceParts { programs, slots, bytes }
     }
 }
 
@@ -293,9 +293,9 @@ impl Table {
     }
 }
 
-/// The layout of a control kernel's workspace.
+/// The division of a control kernel's workspace.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub struct WorkspaceParts {
     /// The bindings of each program.
     pub programs: Vec<Table>,
     /// The two buffers of each carry, which may be equal; `None` for the result's buffer.
@@ -304,7 +304,7 @@ pub struct Layout {
     pub bytes: usize,
 }
 
-impl Program {
+impl KernelProgram {
     /// The positions of the arguments that the program's scalars and random leaves take, repeats
     /// included.
     pub fn scalars(&self) -> Vec<usize> {

@@ -30,7 +30,7 @@ mod splice;
 #[cfg(test)]
 mod tests;
 
-use crate::ir::{Access, AccessId, Block, BufferId, BufferKind, Core, Inst, Kernel, Program};
+use crate::ir::{Access, AccessId, Block, BufferId, BufferKind, Core, Inst, Kernel, KernelProgram};
 use girih_ir::{DType, Error, Result, TensorSpec};
 pub use signature::DTypes;
 use signature::{Bound, Signature};
@@ -82,7 +82,7 @@ impl KernelTemplate {
         let (name, text) = (name.to_string(), text.to_string());
         let template = KernelTemplate { name, signature, text, source };
         for sample in template.signature.samples() {
-            let program = Program::read(&sample.fill(&template.name, &template.text)?)?;
+            let program = KernelProgram::read(&sample.fill(&template.name, &template.text)?)?;
             template.check_kinds(&program)?;
         }
         Ok(template)
@@ -121,10 +121,10 @@ impl KernelTemplate {
     /// Errors: operands that do not fit the signature, text that the verifier rejects at these
     /// sizes, a program whose arguments are not these operands or whose outputs are not the results
     /// of the signature.
-    pub fn program(&self, operands: &[&TensorSpec]) -> Result<Program> {
+    pub fn program(&self, operands: &[&TensorSpec]) -> Result<KernelProgram> {
         let bound = self.signature.bind(&self.name, operands)?;
         let results = self.signature.results(&self.name, &bound)?;
-        let program = Program::parse(&bound.fill(&self.name, &self.text)?);
+        let program = KernelProgram::parse(&bound.fill(&self.name, &self.text)?);
         let program = program.map_err(|error| self.at(&bound, &error.to_string()))?;
         self.check_kinds(&program)?;
         self.check_ends(&program, operands, &results).map_err(|reason| self.at(&bound, &reason))?;
@@ -136,7 +136,7 @@ impl KernelTemplate {
     }
 
     /// Fails for kernels that custom ops cannot have.
-    fn check_kinds(&self, program: &Program) -> Result<()> {
+    fn check_kinds(&self, program: &KernelProgram) -> Result<()> {
         let refuse = |what: String| {
             Err(invalid(format!(
                 "the kernel of '{}' {what}; expected maps, reductions, matrix products and scatters \
@@ -183,7 +183,7 @@ impl KernelTemplate {
     /// Fails unless the program's arguments are these operands and its outputs these results.
     fn check_ends(
         &self,
-        program: &Program,
+        program: &KernelProgram,
         operands: &[&TensorSpec],
         results: &[TensorSpec],
     ) -> Result<(), String> {
@@ -276,10 +276,10 @@ impl Kernel {
     }
 }
 
-impl Program {
+impl KernelProgram {
     /// A custom program for all members of a batch: the marked arguments and all computed buffers
     /// have the batch as their leading dimension.
-    fn batched(mut self, size: usize, marks: &[bool]) -> Program {
+    fn batched(mut self, size: usize, marks: &[bool]) -> KernelProgram {
         let steps: Vec<isize> = self
             .buffers
             .iter_mut()

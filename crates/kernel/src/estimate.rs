@@ -2,7 +2,7 @@
 //! not estimate times.
 
 use crate::control::{Control, Flow};
-use crate::ir::{Access, Block, Buffer, BufferId, Core, Inst, Kernel, Program, RowwiseCore};
+use crate::ir::{Access, Block, Buffer, BufferId, Core, Inst, Kernel, KernelProgram, RowwiseCore};
 use girih_ir::ops::Cost;
 use girih_ir::{DType, Traffic};
 use smallvec::SmallVec;
@@ -143,7 +143,7 @@ impl Control {
     /// The traffic of the programs: of each iteration if the number of iterations is known,
     /// otherwise of one iteration; for branches, the traffic of the largest program.
     fn traffic(&self) -> Traffic {
-        let of = |program: &Program| {
+        let of = |program: &KernelProgram| {
             let kernels = program.kernels.iter().map(|k| k.traffic(&program.buffers));
             kernels.fold(Traffic::default(), |sum, traffic| sum + traffic)
         };

@@ -48,7 +48,7 @@ impl Buffer {
 
 /// A lowered graph: kernels in execution order over numbered buffers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Program {
+pub struct KernelProgram {
     /// All buffers.
     pub buffers: Vec<Buffer>,
     /// Kernels, in an order that respects their data dependencies. A later kernel may overwrite

@@ -1,4 +1,4 @@
-//! Girih's kernel layer: lowers a closed graph of primitives to a [`Program`] of [`Kernel`]s, loop
+//! Girih's kernel layer: lowers a closed graph of primitives to a [`KernelProgram`] of [`Kernel`]s, loop
 //! nests over iteration spaces whose operands are accessed through affine index maps. The verifier,
 //! the text form, the portable executor (`girih-exec`) and every code generator use this one
 //! definition.
@@ -23,6 +23,6 @@ pub use custom::KernelTemplate;
 pub use fuse::{Explained, FusionOptions, LowerError, Refusal, Refused, lower, lower_explained};
 pub use ir::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, GemmDims, Inst, Item, Kernel,
-    Local, Program, ReduceOp, Routine, RowwiseCore, Store, Val,
+    KernelProgram, Local, ReduceOp, Routine, RowwiseCore, Store, Val,
 };
 pub use target::Target;

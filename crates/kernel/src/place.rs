@@ -4,7 +4,7 @@
 //! lowest interval that is free for its lifetime (first fit in order of birth). This module also
 //! decides buffer donation: which results may take the memory of which arguments.
 
-use crate::ir::{Access, BufferId, BufferKind, Core, Inst, Kernel, Program};
+use crate::ir::{Access, BufferId, BufferKind, Core, Inst, Kernel, KernelProgram};
 use crate::verify::reads_by_row;
 use std::collections::BTreeMap;
 
@@ -87,7 +87,7 @@ pub fn copied(kernel: &Kernel) -> Option<(BufferId, BufferId)> {
 
 /// Whether a result begins as a copy of an argument that is dead from then on, and parts of the
 /// copy are then replaced. In the argument's memory, only these parts are written.
-pub(crate) fn updates(program: &Program, argument: BufferId, result: BufferId) -> bool {
+pub(crate) fn updates(program: &KernelProgram, argument: BufferId, result: BufferId) -> bool {
     let writes = |kernel: &Kernel| kernel.writes().any(|b| b == result);
     let Some(first) = program.kernels.iter().position(writes) else { return false };
     let (copy, rest) = (&program.kernels[first], &program.kernels[first + 1..]);
@@ -100,7 +100,7 @@ pub(crate) fn updates(program: &Program, argument: BufferId, result: BufferId) -
 /// take, if the caller donates the argument. Nothing reads the argument later, except the element
 /// that is overwritten while the result is first written. Each result and each argument is in at
 /// most one pair.
-pub fn donations(program: &Program) -> Vec<(BufferId, BufferId)> {
+pub fn donations(program: &KernelProgram) -> Vec<(BufferId, BufferId)> {
     let count = program.buffers.len();
     let (mut last_read, mut first_write) = (vec![None; count], vec![None; count]);
     for (at, kernel) in program.kernels.iter().enumerate() {
@@ -154,7 +154,7 @@ pub struct Placed {
 /// Places the computed buffers of a program, except those that are `elsewhere`. Outputs among them
 /// live to the end.
 pub fn place(
-    program: &Program,
+    program: &KernelProgram,
     limits: PlacementLimits,
     elsewhere: impl Fn(BufferId) -> bool,
 ) -> Placed {
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(space.end, 640);
     }
 
-    fn program(record: impl Fn(&mut GraphBuilder) -> Result<Vec<NodeId>>) -> Program {
+    fn program(record: impl Fn(&mut GraphBuilder) -> Result<Vec<NodeId>>) -> KernelProgram {
         let mut b = GraphBuilder::default();
         let outputs = record(&mut b).unwrap();
         lower(&b.finish(outputs), FusionOptions::ALL, &Target::CPU).unwrap()
@@ -281,7 +281,7 @@ mod tests {
     }
 
     /// The number of the argument whose memory each result may take.
-    fn taken(program: &Program) -> Vec<Option<usize>> {
+    fn taken(program: &KernelProgram) -> Vec<Option<usize>> {
         let pairs = donations(program);
         let of = |result: &BufferId| {
             let argument = pairs.iter().find(|pair| pair.0 == *result)?.1;

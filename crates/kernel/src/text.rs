@@ -13,7 +13,7 @@
 //! outputs: [b1]
 //! ```
 //!
-//! [`Program::parse`] parses this text: `parse(print(p)) == p` for every program `p` that lowering
+//! [`KernelProgram::parse`] parses this text: `parse(print(p)) == p` for every program `p` that lowering
 //! creates. In the grammar, `x*` is any number of `x`, `[x]?` at most one, `x,*` a list with
 //! commas, and quoted words are literal:
 //!
@@ -62,7 +62,7 @@ pub(crate) mod tests;
 
 use crate::control::{Control, Feed, Flow, Splat};
 use crate::ir::{
-    Access, Block, Buffer, BufferId, BufferKind, Core, Inst, Item, Kernel, Local, Program,
+    Access, Block, Buffer, BufferId, BufferKind, Core, Inst, Item, Kernel, KernelProgram, Local,
     ReduceOp, Routine, RowwiseCore, Val,
 };
 use girih_ir::Literal;
@@ -395,7 +395,7 @@ fn rows_text(f: &mut fmt::Formatter<'_>, rows: &RowwiseCore) -> fmt::Result {
     Ok(())
 }
 
-impl fmt::Display for Program {
+impl fmt::Display for KernelProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, buffer) in self.buffers.iter().enumerate() {
             writeln!(f, "b{i} = {buffer}")?;

@@ -39,7 +39,7 @@ pub(crate) use rows::{Split, along_rows, keeps_to_rows, reads_by_row, split, wri
 use writes::Flow;
 
 use crate::ir::{
-    Access, AccessId, Block, BufferId, Core, GemmDims, Inst, Item, Kernel, Program, ReduceOp,
+    Access, AccessId, Block, BufferId, Core, GemmDims, Inst, Item, Kernel, KernelProgram, ReduceOp,
     Routine, Store, Val,
 };
 use girih_ir::{Class, DType, TensorSpec};
@@ -67,7 +67,7 @@ fn require(ok: bool, reason: impl FnOnce() -> String) -> Check {
 /// Checks all rules of this module.
 ///
 /// Errors: [`IllFormed`], for the first kernel that violates a rule.
-pub fn verify(program: &Program) -> Result<(), IllFormed> {
+pub fn verify(program: &KernelProgram) -> Result<(), IllFormed> {
     let whole = |reason| IllFormed { number: None, kernel: "program".into(), reason };
     check_sizes(program).map_err(whole)?;
     let mut flow = Flow::new(program);
@@ -91,7 +91,7 @@ pub fn verify(program: &Program) -> Result<(), IllFormed> {
 }
 
 /// Fails for a buffer whose size in bytes overflows.
-fn check_sizes(program: &Program) -> Check {
+fn check_sizes(program: &KernelProgram) -> Check {
     for (i, buffer) in program.buffers.iter().enumerate() {
         let bytes = buffer.numel.checked_mul(buffer.dtype.size());
         let fits = bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok());
@@ -103,7 +103,7 @@ fn check_sizes(program: &Program) -> Check {
 }
 
 /// Fails for a kernel that names a buffer that does not exist.
-fn known(program: &Program, kernel: &Kernel) -> Check {
+fn known(program: &KernelProgram, kernel: &Kernel) -> Check {
     let exists = |id: &BufferId| (id.0 as usize) < program.buffers.len();
     let unknown = kernel.reads().chain(kernel.writes()).find(|id| !exists(id));
     match (unknown, &kernel.core) {
@@ -117,7 +117,7 @@ fn known(program: &Program, kernel: &Kernel) -> Check {
     }
 }
 
-fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
+fn check_kernel(program: &KernelProgram, kernel: &Kernel) -> Check {
     require(kernel.extents.iter().all(|&e| e > 0), || "V1: an extent is zero".into())?;
     let points = kernel.extents.iter().try_fold(1_isize, |n, &e| n.checked_mul(e.try_into().ok()?));
     require(points.is_some(), || "V1: the space has more points than 64 bits can count".into())?;
@@ -198,7 +198,7 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
     check_stores(program, kernel, &kernel.stores, &kernel.body, kernel.parallel)
 }
 
-fn check_routine(program: &Program, kernel: &Kernel, routine: &Routine) -> Check {
+fn check_routine(program: &KernelProgram, kernel: &Kernel, routine: &Routine) -> Check {
     let form = kernel.extents.len() == 1 && kernel.parallel == 1;
     require(form, || "V9: the space of a routine must be one batch dimension".into())?;
     let bare = kernel.body.insts.is_empty() && kernel.stores.is_empty();
@@ -276,7 +276,7 @@ fn span(offset: isize, dims: impl Iterator<Item = (isize, usize)>) -> Option<(is
 
 /// `index` is the stride and size of an axis that an index value addresses.
 fn check_access(
-    program: &Program,
+    program: &KernelProgram,
     kernel: &Kernel,
     access: &Access,
     dims: usize,
@@ -305,7 +305,7 @@ fn check_access(
 
 /// `core` is given for bodies: the dtype of the core's value, if there is one.
 fn check_block(
-    program: &Program,
+    program: &KernelProgram,
     kernel: &Kernel,
     block: &Block,
     dims: usize,
@@ -372,7 +372,7 @@ fn check_block(
 
 /// Checks the stores of a block over `dims` dimensions.
 fn check_stores(
-    program: &Program,
+    program: &KernelProgram,
     kernel: &Kernel,
     stores: &[Store],
     block: &Block,

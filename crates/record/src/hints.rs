@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::node::Node;
 use girih_ir::hints::{FUSE, Hints, NO};
-use girih_ir::pfgb::{LAYOUT, Layout};
+use girih_ir::pfgb::{LAYOUT, StoredLayout};
 use girih_ir::{Graph, NodeId, Shape};
 use girih_sync::Mutex;
 use rustc_hash::FxHashMap;
@@ -62,7 +62,7 @@ pub fn check(key: &str, value: &str, shape: &Shape) -> Result<()> {
         FUSE if value != NO => wrong(format!(
             "'fuse' takes 'no', found '{value}'; an op without the hint is fused where that pays"
         )),
-        LAYOUT => match Layout::parse(value, shape) {
+        LAYOUT => match StoredLayout::parse(value, shape) {
             Ok(_) => Ok(()),
             Err(expected) => wrong(format!("'layout' takes {expected}")),
         },

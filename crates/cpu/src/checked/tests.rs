@@ -3,7 +3,7 @@
 
 use super::*;
 use girih_exec::{Prepared, Scratch};
-use girih_kernel::{BufferKind, Program};
+use girih_kernel::{BufferKind, KernelProgram};
 
 /// A program of one kernel per core, or form of it.
 const PROGRAMS: [(&str, &str); 20] = [
@@ -125,7 +125,7 @@ const PROGRAMS: [(&str, &str); 20] = [
 
 /// Runs the only kernel of a program, portable or generated, with these bounds; the buffers
 /// themselves have room for what it does.
-fn outcome(program: &Program, bounds: &[Bounds], portable: bool) -> Result<(), ExecError> {
+fn outcome(program: &KernelProgram, bounds: &[Bounds], portable: bool) -> Result<(), ExecError> {
     let bytes = |i: usize| program.buffers[i].size_bytes();
     let mut memory: Vec<Guarded> = (0..bounds.len()).map(|i| Guarded::new(bytes(i))).collect();
     for (i, guarded) in memory.iter_mut().enumerate() {
@@ -150,7 +150,7 @@ fn outcome(program: &Program, bounds: &[Bounds], portable: bool) -> Result<(), E
 #[test]
 fn a_buffer_without_its_last_or_first_element_is_found_in_every_core() {
     for (name, text) in PROGRAMS {
-        let program = Program::parse(text).unwrap_or_else(|e| panic!("{name}: {e}\n{text}"));
+        let program = KernelProgram::parse(text).unwrap_or_else(|e| panic!("{name}: {e}\n{text}"));
         let whole: Vec<Bounds> =
             program.buffers.iter().map(|buffer| Bounds::of(buffer.size_bytes())).collect();
         let kernel = &program.kernels[0];
@@ -186,7 +186,7 @@ fn a_local_without_memory_is_found() {
     let text = "b0 = argument 0: f32[33]\nb1 = f32[33]\nb2 = f32[33]\nk over [33]\n  \
                 v0 = load b0[i0]\n  v1 = exp(v0): f32\n  b1[i0] = v1\n  b2[i0] = v1\n\
                 outputs: [b1, b2]";
-    let program = Program::parse(text).unwrap();
+    let program = KernelProgram::parse(text).unwrap();
     assert!(program.buffers.iter().skip(1).all(|b| b.kind == BufferKind::Computed));
     let mut bounds = vec![Bounds::of(132); 3];
     bounds[1] = Bounds::NOTHING;

@@ -4,7 +4,7 @@
 //! Instructions take constants from memory, unless unused registers can hold them. Loop-invariant
 //! values are set up before the loop.
 
-use super::ir::{Inst, Lane, Program, Value};
+use super::ir::{Inst, KernelProgram, Lane, Value};
 use smallvec::SmallVec;
 
 /// The registers that are available.
@@ -87,7 +87,7 @@ impl Registers {
 }
 
 /// Allocates registers; `None` if there are too few registers for the values that need a register.
-pub(super) fn allocate(program: &Program, registers: &Registers) -> Option<Allocated> {
+pub(super) fn allocate(program: &KernelProgram, registers: &Registers) -> Option<Allocated> {
     let constants = Constants::of(program);
     let mut first = Allocator::new(program, registers, &constants, 0);
     first.run()?;
@@ -110,7 +110,7 @@ struct Constants {
 }
 
 impl Constants {
-    fn of(program: &Program) -> Constants {
+    fn of(program: &KernelProgram) -> Constants {
         let mut uses = vec![0u32; program.insts.len()];
         program.insts.iter().flat_map(Inst::uses).for_each(|v| uses[v.0 as usize] += 1);
         let mut found: Vec<(u32, usize, (Lane, u64))> = Vec::new();
@@ -135,7 +135,7 @@ struct Assignment {
 }
 
 struct Allocator<'a> {
-    program: &'a Program,
+    program: &'a KernelProgram,
     registers: &'a Registers,
     constants: &'a Constants,
     /// The number of constants that have registers, from `pins` on.
@@ -153,7 +153,7 @@ struct Allocator<'a> {
 
 impl<'a> Allocator<'a> {
     fn new(
-        program: &'a Program,
+        program: &'a KernelProgram,
         registers: &'a Registers,
         constants: &'a Constants,
         pinned: usize,

@@ -13,7 +13,7 @@ use super::emitter::{
     COUNT, Emitter, Encoder, FROM_HALF, INDEX, LOAD, RSP, SPLAT_64, STORE, STORE_32, STORE_64,
     TO_HALF, op, short, widen,
 };
-use super::ir::{At, Binary, Compare, Element, Inst, Lane, Logic, Program};
+use super::ir::{At, Binary, Compare, Element, Inst, KernelProgram, Lane, Logic};
 use girih_exec::ChainFold;
 
 /// Temporaries.
@@ -45,7 +45,7 @@ pub(super) const CARRIES: u8 = 6;
 
 /// Emits the loop as a function `(table of pointers, number of elements)`; `None` if there are more
 /// pointers than registers.
-pub(super) fn emit(program: &Program, allocated: &Allocated) -> Option<Vec<u8>> {
+pub(super) fn emit(program: &KernelProgram, allocated: &Allocated) -> Option<Vec<u8>> {
     let machine = Avx2 { streams: vec![], frame: Frame::default(), tail: None, partial: false };
     let mut emitter = Emitter::new(program, allocated, machine)?;
     if program.cycle.is_none() {
@@ -56,7 +56,7 @@ pub(super) fn emit(program: &Program, allocated: &Allocated) -> Option<Vec<u8>> 
 }
 
 /// The registers for a program's values.
-pub(super) fn registers(program: &Program) -> Registers {
+pub(super) fn registers(program: &KernelProgram) -> Registers {
     Emitter::<Avx2>::registers(program)
 }
 

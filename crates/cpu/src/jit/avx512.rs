@@ -12,7 +12,7 @@ use super::emitter::{
     COUNT, Emitter, Encoder, FROM_HALF, INDEX, LOAD, RSP, SPLAT_64, STORE, TABLE, TO_HALF, op,
     widen,
 };
-use super::ir::{At, Compare, Element, Inst, Lane, Logic, Program};
+use super::ir::{At, Compare, Element, Inst, KernelProgram, Lane, Logic};
 use smallvec::SmallVec;
 
 /// The mask of the last, partial iteration.
@@ -42,14 +42,18 @@ const MASK_AND: u8 = 0x41;
 ///
 /// `streams` selects non-temporal stores of whole vectors; outputs must then be aligned to cache
 /// lines.
-pub(super) fn emit(program: &Program, allocated: &Allocated, streams: bool) -> Option<Vec<u8>> {
+pub(super) fn emit(
+    program: &KernelProgram,
+    allocated: &Allocated,
+    streams: bool,
+) -> Option<Vec<u8>> {
     let machine = Avx512 { streams, mask: 0, orders: orders(program), steps: vec![] };
     let emitter = Emitter::new(program, allocated, machine)?;
     Some(emitter.function(allocated))
 }
 
 /// The registers for a program's values.
-pub(super) fn registers(program: &Program) -> Registers {
+pub(super) fn registers(program: &KernelProgram) -> Registers {
     let registers = Emitter::<Avx512>::registers(program);
     let orders = orders(program);
     let far = |i: &Inst| matches!(i, Inst::LoadEvery(_, _, step) if *step > 2);
@@ -86,7 +90,7 @@ fn strided_vectors(step: usize, lanes: usize) -> Vec<StridedVector> {
 }
 
 /// The lane types for which a program permutes two vectors in a load with stride two.
-fn orders(program: &Program) -> SmallVec<[Lane; 2]> {
+fn orders(program: &KernelProgram) -> SmallVec<[Lane; 2]> {
     let read = |lane: Lane| {
         let reads = |i: &Inst| matches!(i, Inst::LoadEvery(_, e, 2) if e.lane() == lane);
         program.insts.iter().any(reads)

@@ -8,7 +8,7 @@ use super::emitter::{
     COUNT, Emitter, Encoder, INDEX, LOAD, RBP, ROWS, SAVED_ARGUMENTS, STORE, STORE_32, STORE_64,
     TABLE,
 };
-use super::ir::{At, Binary, Builder, Compare, Element, Inst, Lane, Program, Value};
+use super::ir::{At, Binary, Builder, Compare, Element, Inst, KernelProgram, Lane, Value};
 use super::lower::Lower;
 use super::ops::element;
 use super::symbols::{self, Symbol};
@@ -124,12 +124,12 @@ impl CompiledCycle for CycleFunction {
 
 /// The code of a program; `None` if there are too few registers. It is AVX2's on every machine: most
 /// cycles have scalars or a few elements, which wider registers would not compute faster.
-fn compile(program: &Program) -> Option<Vec<u8>> {
+fn compile(program: &KernelProgram) -> Option<Vec<u8>> {
     avx2::emit(program, &allocate(program, &avx2::registers(program))?)
 }
 
 /// Whether the program loads or stores vectors of elements of fewer than 32 bits.
-fn has_narrow_vectors(program: &Program) -> bool {
+fn has_narrow_vectors(program: &KernelProgram) -> bool {
     program.insts.iter().any(|inst| match inst {
         Inst::Load(_, element) | Inst::Store(_, element, _) => element.size() < 4,
         _ => false,
@@ -137,7 +137,7 @@ fn has_narrow_vectors(program: &Program) -> bool {
 }
 
 /// The program of a cycle.
-fn lower(chain: &CycleChain) -> Option<Program> {
+fn lower(chain: &CycleChain) -> Option<KernelProgram> {
     let mut lower = Lower { b: Builder::new(Isa::Avx2), ..Lower::default() };
     let mut advances = vec![];
     for def in &chain.defs {

@@ -8,7 +8,7 @@ use super::allocate::{Allocated, Location, Reg, Registers, Step};
 use super::arithmetic::Shift;
 use super::asm::{Assembler, Bits, Condition, Gpr, Label, Map, Mem, Prefix, Source, VectorOp};
 use super::cycle::CycleState;
-use super::ir::{At, Element, Inst, Lane, Program};
+use super::ir::{At, Element, Inst, KernelProgram, Lane};
 use super::scalar::Scalar;
 use girih_exec::ChainFold;
 use smallvec::SmallVec;
@@ -71,7 +71,7 @@ pub(super) struct Call {
 /// Emits a program's loop; `M` is the state of an instruction set.
 pub(super) struct Emitter<'a, M> {
     pub asm: Assembler,
-    pub program: &'a Program,
+    pub program: &'a KernelProgram,
     /// The register of each pointer.
     pub bases: Vec<Option<Gpr>>,
     /// Pointers of strided loads: the register, and the bytes between elements. These registers are
@@ -96,7 +96,7 @@ pub(super) struct Emitter<'a, M> {
 
 /// The number of elements per iteration of a program with registers of `bytes` bytes, or per part
 /// of an iteration.
-fn lanes(program: &Program, bytes: i32) -> i32 {
+fn lanes(program: &KernelProgram, bytes: i32) -> i32 {
     bytes / if program.is_wide() { 8 } else { 4 }
 }
 
@@ -115,7 +115,7 @@ where
     pub const SCRATCH: u8 = Self::REGISTERS.vectors;
 
     /// The registers for a program's values; accumulators and carries take the last ones.
-    pub fn registers(program: &Program) -> Registers {
+    pub fn registers(program: &KernelProgram) -> Registers {
         match &program.cycle {
             Some(cycle) => Self::cycle_registers(cycle),
             None => Self::REGISTERS.without(Self::accumulators_of(program)),
@@ -124,13 +124,13 @@ where
 
     /// The number of accumulators of a program's reduction. An iteration has a part for each
     /// accumulator.
-    fn accumulators_of(program: &Program) -> u8 {
+    fn accumulators_of(program: &KernelProgram) -> u8 {
         let each = lanes(program, Self::VECTOR);
         program.fold.map_or(0, |_| (ChainFold::LANES as i32 / each) as u8)
     }
 
     /// Returns `None` if there are more pointers than registers.
-    pub fn new(program: &'a Program, allocated: &'a Allocated, machine: M) -> Option<Self> {
+    pub fn new(program: &'a KernelProgram, allocated: &'a Allocated, machine: M) -> Option<Self> {
         let mut bases = vec![None; program.pointers as usize];
         // The last register counts the steps of a cycle.
         let pointers = Self::POINTERS.len() - program.cycle.is_some() as usize;

@@ -384,7 +384,7 @@ impl Inst {
 
 /// A loop body. It includes the loop-invariant instructions.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Program {
+pub(super) struct KernelProgram {
     /// The instructions in order; definitions precede their uses.
     pub insts: Vec<Inst>,
     /// The number of pointers that the program takes.
@@ -406,7 +406,7 @@ pub(super) struct Fold {
     pub identity: u64,
 }
 
-impl Program {
+impl KernelProgram {
     /// The number of instructions of the loop; the others come after it.
     pub fn looped(&self) -> usize {
         let last = self.insts.iter().position(|inst| matches!(inst, Inst::Accumulate(_)));

@@ -2,7 +2,7 @@
 //!
 //! Chains have only ops for which [`knows`] is true; the executor computes the others.
 
-use super::ir::{At, Builder, Inst, Program, Value};
+use super::ir::{At, Builder, Inst, KernelProgram, Value};
 use super::ops::{Ops, element};
 use girih_exec::{Chain, ChainFold, ChainOp, Def};
 use girih_ir::{DType, OpCode};
@@ -40,7 +40,7 @@ fn alone(op: ChainOp) -> Option<Value> {
 }
 
 /// The program of a chain: a pointer for each input, then for each output, then for the reduction.
-pub(super) fn lower(chain: &Chain) -> Option<Program> {
+pub(super) fn lower(chain: &Chain) -> Option<KernelProgram> {
     let mut lower = Lower::default();
     for def in &chain.defs {
         let value = lower.def(def)?;

@@ -12,7 +12,8 @@ use crate::compiler::HostCompiler;
 use girih_exec::{Bindings, Bounds, Isa, Prepared, Scratch};
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::{
-    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, Store, Val,
+    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, KernelProgram,
+    Store, Val,
 };
 use girih_linalg::Alone;
 use random::random;
@@ -146,7 +147,7 @@ impl Maker {
 
 impl Maker {
     /// The kernel as a program, for the verifier.
-    fn program(&self) -> Program {
+    fn program(&self) -> KernelProgram {
         let stored: Vec<u32> = self.kernel.stores.iter().map(|s| s.access.buffer.0).collect();
         let buffer = |(b, &(dtype, numel)): (usize, &(DType, usize))| Buffer {
             dtype,
@@ -156,7 +157,7 @@ impl Maker {
                 false => BufferKind::Argument(b),
             },
         };
-        Program {
+        KernelProgram {
             buffers: self.buffers.iter().enumerate().map(buffer).collect(),
             kernels: vec![self.kernel.clone()],
             outputs: stored.into_iter().map(BufferId).collect(),

@@ -17,7 +17,7 @@ impl Run<'_, '_> {
             self.start_histories(&scan)?;
             let mut t = 0;
             while t < length {
-                if t == 1 && length > 4 && self.driver.layout.programs[0].copies.is_empty() {
+                if t == 1 && length > 4 && self.driver.parts.programs[0].copies.is_empty() {
                     self.strided_iterations(&scan)?;
                     t = length - 1;
                 }
@@ -74,7 +74,7 @@ impl Run<'_, '_> {
             }
             self.results[carry] = self.carried(scan, carry, t);
         }
-        let sizes = &driver.layout.programs[0].result_bytes;
+        let sizes = &driver.parts.programs[0].result_bytes;
         for (result, stack) in scan.stacks.iter().enumerate().skip(carries) {
             self.results[result] = match stack.is_null() {
                 true => *stack,

@@ -9,7 +9,7 @@ use crate::cast::is_half;
 use crate::chain::{ChainOp, Compiler, Def};
 use girih_ir::{DType, OpCode};
 use girih_kernel::control::{Control, Feed, Flow, Splat};
-use girih_kernel::{Access, BufferId, BufferKind, Core, Inst, Kernel, Program};
+use girih_kernel::{Access, BufferId, BufferKind, Core, Inst, Kernel, KernelProgram};
 use memory::{copied_carry, kind};
 use smallvec::{SmallVec, smallvec};
 
@@ -269,7 +269,7 @@ impl Build<'_> {
     }
 
     /// The values of a program's buffers.
-    fn program(&mut self, program: &Program, arguments: Arguments<'_>) -> Option<Values> {
+    fn program(&mut self, program: &KernelProgram, arguments: Arguments<'_>) -> Option<Values> {
         let mut values = vec![None; program.buffers.len()];
         for kernel in &program.kernels {
             self.kernel(program, kernel, arguments, &mut values)?;
@@ -285,7 +285,7 @@ impl Build<'_> {
     }
 
     /// The value of a result of a program.
-    fn result(&self, program: &Program, values: &Values, number: usize) -> Option<u16> {
+    fn result(&self, program: &KernelProgram, values: &Values, number: usize) -> Option<u16> {
         match values[program.outputs[number].0 as usize] {
             Some(Item::Value(value)) => Some(value),
             _ => None,
@@ -295,7 +295,7 @@ impl Build<'_> {
     /// The value of a buffer that is read.
     fn buffer(
         &mut self,
-        program: &Program,
+        program: &KernelProgram,
         id: BufferId,
         arguments: Arguments<'_>,
         values: &Values,
@@ -321,7 +321,7 @@ impl Build<'_> {
 
     fn kernel(
         &mut self,
-        program: &Program,
+        program: &KernelProgram,
         kernel: &Kernel,
         arguments: Arguments<'_>,
         values: &mut Values,
@@ -342,7 +342,7 @@ impl Build<'_> {
     /// A branch: both sides are computed, which cannot fail, and one is selected.
     fn branch(
         &mut self,
-        program: &Program,
+        program: &KernelProgram,
         inner: &Control,
         arguments: Arguments<'_>,
         values: &mut Values,
@@ -381,7 +381,7 @@ impl Build<'_> {
 
     fn map(
         &mut self,
-        program: &Program,
+        program: &KernelProgram,
         kernel: &Kernel,
         arguments: Arguments<'_>,
         values: &mut Values,
@@ -410,7 +410,7 @@ impl Build<'_> {
     /// The values of a kernel's body.
     fn block(
         &mut self,
-        program: &Program,
+        program: &KernelProgram,
         kernel: &Kernel,
         arguments: Arguments<'_>,
         values: &Values,
@@ -456,7 +456,7 @@ impl Build<'_> {
     }
 
     /// The values of the carries at the end of a step.
-    fn next(&mut self, body: &Program, values: &Values) -> Option<()> {
+    fn next(&mut self, body: &KernelProgram, values: &Values) -> Option<()> {
         for carry in 0..self.control.carries {
             if let Some(number) = self.numbers[carry] {
                 self.chain.carries[number as usize].next = self.result(body, values, carry)?;
@@ -466,7 +466,7 @@ impl Build<'_> {
     }
 
     /// The stores of the results that have an element for each step.
-    fn stores(&mut self, body: &Program, values: &Values) -> Option<Vec<(BufferId, usize)>> {
+    fn stores(&mut self, body: &KernelProgram, values: &Values) -> Option<Vec<(BufferId, usize)>> {
         let mut targets = vec![];
         let (carries, outputs) = (self.control.carries, body.outputs.len());
         for number in carries..outputs {

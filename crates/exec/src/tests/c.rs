@@ -12,7 +12,7 @@ use crate::Scratch;
 use crate::program::ProgramMemory;
 use girih_ir::{Array, DType, Element, OpCode, TensorSpec};
 use girih_kernel::c::{Function, SourceFile, memory_type};
-use girih_kernel::{Block, Core, Inst, Kernel, Program, ReduceOp, Val};
+use girih_kernel::{Block, Core, Inst, Kernel, KernelProgram, ReduceOp, Val};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -73,7 +73,7 @@ fn is_exact(kernel: &Kernel) -> bool {
 impl Corpus {
     /// Adds the kernels of a program. `arrays` are the values of its buffers that are arguments, by
     /// argument number, and `scalars` those of its run-time scalars.
-    fn add(&mut self, program: &Program, arrays: &[Vec<u8>], scalars: &[[u64; 2]]) {
+    fn add(&mut self, program: &KernelProgram, arrays: &[Vec<u8>], scalars: &[[u64; 2]]) {
         let functions = self.file.add(program, &format!("p{}_", self.programs));
         self.programs += 1;
         let mut memory = ProgramMemory::new(program, arrays);
@@ -92,7 +92,7 @@ impl Corpus {
     /// Adds a kernel with the buffers that it takes before, and the memory after.
     fn case(
         &mut self,
-        program: &Program,
+        program: &KernelProgram,
         kernel: &Kernel,
         function: &Function,
         (before, after): (&[Vec<u8>], &ProgramMemory),

@@ -12,7 +12,7 @@ use girih_ir::{
     Array, Attrs, AxisSet, DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result,
     TensorSpec,
 };
-use girih_kernel::{BufferKind, FusionOptions, Program, Target, lower};
+use girih_kernel::{BufferKind, FusionOptions, KernelProgram, Target, lower};
 use girih_reference::evaluate;
 use proptest::prelude::*;
 
@@ -28,23 +28,23 @@ fn graph(record: impl FnOnce(&mut GraphBuilder) -> Result<Vec<NodeId>>) -> Graph
 
 /// The program of a graph of primitives. Fails unless its text is read back.
 #[track_caller]
-fn lowered(graph: &Graph, options: FusionOptions) -> Program {
+fn lowered(graph: &Graph, options: FusionOptions) -> KernelProgram {
     let program = lower(graph, options, &Target::CPU).expect("the graph is primitive");
     let text = program.to_string();
-    let parsed = Program::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let parsed = KernelProgram::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     assert_eq!(parsed, program, "{text}");
     program
 }
 
 /// Runs a program with one output of that spec.
-fn run_arrays(program: &Program, arguments: &[Array], spec: &TensorSpec) -> Array {
+fn run_arrays(program: &KernelProgram, arguments: &[Array], spec: &TensorSpec) -> Array {
     let buffers: Vec<Vec<u8>> = arguments.iter().map(Array::to_bytes).collect();
     let outputs = run_program(program, &buffers, &[]).expect("all indices are in range");
     Array::from_bytes(spec.clone(), &outputs[0])
 }
 
 /// Runs a program with arguments that are real numbers; returns the bytes of its outputs.
-fn run(program: &Program, arguments: &[Data]) -> Vec<Vec<u8>> {
+fn run(program: &KernelProgram, arguments: &[Data]) -> Vec<Vec<u8>> {
     // An argument of no buffer is a run-time scalar, or a random key, for which any value will do.
     let dtype = |position: usize| {
         let buffer = program.buffers.iter().find(|b| b.kind == BufferKind::Argument(position));
@@ -62,7 +62,7 @@ fn run(program: &Program, arguments: &[Data]) -> Vec<Vec<u8>> {
 }
 
 /// Runs a program as [`run`]; returns its outputs, which are f64.
-fn run_to_f64(program: &Program, arguments: &[Data]) -> Vec<Data> {
+fn run_to_f64(program: &KernelProgram, arguments: &[Data]) -> Vec<Data> {
     let number = |word: &[u8]| f64::from_le_bytes(word.try_into().expect("eight bytes"));
     let numbers = |bytes: Vec<u8>| bytes.chunks(8).map(number).collect();
     run(program, arguments).into_iter().map(numbers).collect()

@@ -185,7 +185,7 @@ pub fn node_type(op: &Op) -> u8 {
 
 /// The distribution of a value over a grid of processing elements (PEs), as the format defines it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Layout {
+pub enum StoredLayout {
     /// The whole value on one PE.
     #[default]
     SinglePe,
@@ -201,11 +201,11 @@ pub enum Layout {
     Custom([i32; 2], Vec<i32>),
 }
 
-impl Layout {
+impl StoredLayout {
     /// Parses a layout's printed form, for a tensor of shape `shape`.
     ///
     /// Errors: what was expected, as a continuation of the word "expected".
-    pub fn parse(text: &str, shape: &Shape) -> Result<Layout, Expected> {
+    pub fn parse(text: &str, shape: &Shape) -> Result<StoredLayout, Expected> {
         let expected = || {
             format!(
                 "a layout such as SinglePE, RowPartition(4), ColPartition(4), Grid(2, 2), \
@@ -225,12 +225,12 @@ impl Layout {
         let sizes = numbers(sizes).ok_or_else(expected)?;
         let axes = axes.map(|axes| numbers(axes).ok_or_else(expected)).transpose()?;
         let layout = match (name.trim(), &*sizes, axes) {
-            ("SinglePE", [], None) if text == "SinglePE" => Layout::SinglePe,
-            ("RowPartition", &[n], None) => Layout::RowPartition(n),
-            ("ColPartition", &[n], None) => Layout::ColPartition(n),
-            ("Grid", &[r, c], None) => Layout::Grid([r, c]),
-            ("BlockCyclic", &[r, c, br, bc], None) => Layout::BlockCyclic([r, c, br, bc]),
-            ("Custom", &[r, c], Some(axes)) => Layout::Custom([r, c], axes),
+            ("SinglePE", [], None) if text == "SinglePE" => StoredLayout::SinglePe,
+            ("RowPartition", &[n], None) => StoredLayout::RowPartition(n),
+            ("ColPartition", &[n], None) => StoredLayout::ColPartition(n),
+            ("Grid", &[r, c], None) => StoredLayout::Grid([r, c]),
+            ("BlockCyclic", &[r, c, br, bc], None) => StoredLayout::BlockCyclic([r, c, br, bc]),
+            ("Custom", &[r, c], Some(axes)) => StoredLayout::Custom([r, c], axes),
             _ => return Err(expected()),
         };
         layout.check(shape)?;
@@ -244,11 +244,13 @@ impl Layout {
     /// Errors: what was expected, as a continuation of the word "expected".
     pub fn check(&self, shape: &Shape) -> Result<(), Expected> {
         let (counts, least): (&[i32], usize) = match self {
-            Layout::SinglePe => (&[], 0),
-            Layout::RowPartition(n) | Layout::ColPartition(n) => (std::slice::from_ref(n), 1),
-            Layout::Grid(sizes) => (sizes, 2),
-            Layout::BlockCyclic(sizes) => (sizes, 2),
-            Layout::Custom(sizes, _) => (sizes, 0),
+            StoredLayout::SinglePe => (&[], 0),
+            StoredLayout::RowPartition(n) | StoredLayout::ColPartition(n) => {
+                (std::slice::from_ref(n), 1)
+            }
+            StoredLayout::Grid(sizes) => (sizes, 2),
+            StoredLayout::BlockCyclic(sizes) => (sizes, 2),
+            StoredLayout::Custom(sizes, _) => (sizes, 0),
         };
         if counts.iter().any(|&n| n < 1) {
             return Err(format!("a layout with counts of at least 1, found {self}"));
@@ -259,7 +261,7 @@ impl Layout {
         if shape.rank() < least {
             return Err(format!("a layout for a tensor of rank {}, found {self}", shape.rank()));
         }
-        let Layout::Custom(_, axes) = self else { return Ok(()) };
+        let StoredLayout::Custom(_, axes) = self else { return Ok(()) };
         let once = |axis: i32| axes.iter().filter(|&&a| a == axis).count() <= 1;
         let known = axes.iter().all(|axis| (-1..=1).contains(axis));
         match axes.len() == shape.rank() && known && once(0) && once(1) {
@@ -274,12 +276,12 @@ impl Layout {
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let (kind, numbers): (u8, Vec<i32>) = match self {
-            Layout::SinglePe => (0, vec![]),
-            Layout::RowPartition(n) => (1, vec![*n]),
-            Layout::ColPartition(n) => (2, vec![*n]),
-            Layout::Grid(sizes) => (3, sizes.to_vec()),
-            Layout::BlockCyclic(sizes) => (4, sizes.to_vec()),
-            Layout::Custom(sizes, axes) => {
+            StoredLayout::SinglePe => (0, vec![]),
+            StoredLayout::RowPartition(n) => (1, vec![*n]),
+            StoredLayout::ColPartition(n) => (2, vec![*n]),
+            StoredLayout::Grid(sizes) => (3, sizes.to_vec()),
+            StoredLayout::BlockCyclic(sizes) => (4, sizes.to_vec()),
+            StoredLayout::Custom(sizes, axes) => {
                 let count = axes.len() as i32;
                 (5, sizes.iter().chain([&count]).chain(axes).copied().collect())
             }
@@ -288,7 +290,7 @@ impl Layout {
         numbers.iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
     }
 
-    pub(super) fn decode(bytes: &mut Bytes<'_>) -> Result<Layout, Expected> {
+    pub(super) fn decode(bytes: &mut Bytes<'_>) -> Result<StoredLayout, Expected> {
         fn numbers<const N: usize>(bytes: &mut Bytes<'_>) -> Result<[i32; N], Expected> {
             let mut numbers = [0; N];
             for number in &mut numbers {
@@ -298,31 +300,33 @@ impl Layout {
         }
         let [kind] = bytes.array()?;
         Ok(match kind {
-            0 => Layout::SinglePe,
-            1 => Layout::RowPartition(numbers::<1>(bytes)?[0]),
-            2 => Layout::ColPartition(numbers::<1>(bytes)?[0]),
-            3 => Layout::Grid(numbers(bytes)?),
-            4 => Layout::BlockCyclic(numbers(bytes)?),
+            0 => StoredLayout::SinglePe,
+            1 => StoredLayout::RowPartition(numbers::<1>(bytes)?[0]),
+            2 => StoredLayout::ColPartition(numbers::<1>(bytes)?[0]),
+            3 => StoredLayout::Grid(numbers(bytes)?),
+            4 => StoredLayout::BlockCyclic(numbers(bytes)?),
             5 => {
                 let sizes = numbers(bytes)?;
                 let count = bytes.count(4)?;
                 let axes = (0..count).map(|_| Ok(numbers::<1>(bytes)?[0]));
-                Layout::Custom(sizes, axes.collect::<Result<_, Expected>>()?)
+                StoredLayout::Custom(sizes, axes.collect::<Result<_, Expected>>()?)
             }
             other => return Err(format!("a layout type from 0 to 5, found {other}")),
         })
     }
 }
 
-impl fmt::Display for Layout {
+impl fmt::Display for StoredLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Layout::SinglePe => f.write_str("SinglePE"),
-            Layout::RowPartition(n) => write!(f, "RowPartition({n})"),
-            Layout::ColPartition(n) => write!(f, "ColPartition({n})"),
-            Layout::Grid([r, c]) => write!(f, "Grid({r}, {c})"),
-            Layout::BlockCyclic([r, c, br, bc]) => write!(f, "BlockCyclic({r}, {c}, {br}, {bc})"),
-            Layout::Custom([r, c], axes) => write!(f, "Custom({r}, {c}, {axes:?})"),
+            StoredLayout::SinglePe => f.write_str("SinglePE"),
+            StoredLayout::RowPartition(n) => write!(f, "RowPartition({n})"),
+            StoredLayout::ColPartition(n) => write!(f, "ColPartition({n})"),
+            StoredLayout::Grid([r, c]) => write!(f, "Grid({r}, {c})"),
+            StoredLayout::BlockCyclic([r, c, br, bc]) => {
+                write!(f, "BlockCyclic({r}, {c}, {br}, {bc})")
+            }
+            StoredLayout::Custom([r, c], axes) => write!(f, "Custom({r}, {c}, {axes:?})"),
         }
     }
 }

@@ -10,7 +10,7 @@
 //!          op type u8     of an op: its code; 255: name length u16 and name follow
 //!          name length u16, name in UTF-8
 //!          rank u8, dims i64 each, dtype u8
-//!          layout type u8, layout parameters (see Layout)
+//!          layout type u8, layout parameters (see StoredLayout)
 //!          operand count u16, operand ids u64 each
 //!          [flag 0]  attribute length u32, attributes (see below)
 //!          constant:                            data length u64, data
@@ -46,7 +46,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub use codes::{EXTENDED, Layout, OPS, dtype_code, dtype_of, op_code};
+pub use codes::{EXTENDED, OPS, StoredLayout, dtype_code, dtype_of, op_code};
 pub use read::decode;
 pub(crate) use read::decode_region;
 
@@ -68,7 +68,7 @@ const INTERFACE: u32 = 4;
 /// Data length that marks missing data.
 const ABSENT: u64 = u64::MAX;
 const HEADER: usize = 16;
-/// The hint that holds a value's distribution over processing elements: a printed [`Layout`].
+/// The hint that holds a value's distribution over processing elements: a printed [`StoredLayout`].
 pub const LAYOUT: &str = "layout";
 /// The hint that holds the node type of the file, if the graph represents that node as an input.
 const KIND: &str = "kind";
@@ -255,9 +255,9 @@ impl File {
 impl Graph {
     /// A node's distribution over processing elements, from its hint `layout` if that is a valid
     /// layout for the value.
-    pub fn layout(&self, id: NodeId) -> Layout {
+    pub fn layout(&self, id: NodeId) -> StoredLayout {
         let hint = self.hints(id).get(LAYOUT);
-        let layout = hint.and_then(|text| Layout::parse(text, &self.spec(id).shape).ok());
+        let layout = hint.and_then(|text| StoredLayout::parse(text, &self.spec(id).shape).ok());
         layout.unwrap_or_default()
     }
 }
@@ -272,7 +272,7 @@ fn fits(graph: &Graph) -> Result<()> {
     }
     for (id, node) in graph.nodes() {
         if let Some(layout) = graph.hints(id).get(LAYOUT) {
-            let parsed = Layout::parse(layout, &node.spec.shape);
+            let parsed = StoredLayout::parse(layout, &node.spec.shape);
             parsed.map_err(|expected| Error::Invalid {
                 at: id.to_string(),
                 reason: format!("expected {expected}"),

@@ -2,8 +2,8 @@
 //! bytes before memory is reserved, and every node passes its op's checks.
 
 use super::codes::{
-    CONSTANT, EXTENDED, FIRST_OP, INPUT, LAST_OP, Layout, OPS, PARAMETER, decode_text, op_named,
-    utf8,
+    CONSTANT, EXTENDED, FIRST_OP, INPUT, LAST_OP, OPS, PARAMETER, StoredLayout, decode_text,
+    op_named, utf8,
 };
 use super::{
     ABSENT, ATTRIBUTES, DATA, File, HEADER, INTERFACE, KIND, KIND_CONSTANT, LAYOUT, MAGIC, VERSION,
@@ -167,7 +167,7 @@ struct Record {
     code: Option<OpCode>,
     name: String,
     spec: TensorSpec,
-    layout: Layout,
+    layout: StoredLayout,
     inputs: SmallVec<[NodeId; 3]>,
 }
 
@@ -230,7 +230,7 @@ impl Reader<'_> {
         }
         let shape = &self.file.graph.spec(at).shape;
         record.layout.check(shape)?;
-        if record.layout != Layout::SinglePe {
+        if record.layout != StoredLayout::SinglePe {
             self.file.graph.set_hint(at, LAYOUT, record.layout.to_string());
         }
         match self.ids.insert(id, at) {
@@ -260,7 +260,7 @@ impl Reader<'_> {
         dtype.decode(&mut self.bytes)?;
         let name_of = code.map_or("node", |code| code.def().name);
         shape.check(name_of, dtype).map_err(|e| format!("a tensor that fits in memory: {e}"))?;
-        let layout = Layout::decode(&mut self.bytes)?;
+        let layout = StoredLayout::decode(&mut self.bytes)?;
         let count = self.u16()?;
         let inputs = (0..count).map(|_| self.operand()).collect::<Read<_>>()?;
         Ok(Record { code, name, spec: TensorSpec { shape, dtype }, layout, inputs })

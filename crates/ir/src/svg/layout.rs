@@ -29,7 +29,7 @@ pub(super) struct Item {
 }
 
 #[derive(Default)]
-pub(super) struct Layout {
+pub(super) struct Drawing {
     pub(super) items: Vec<Item>,
     /// Items of each layer, in order from the left.
     pub(super) layers: Vec<Vec<u32>>,
@@ -39,12 +39,12 @@ pub(super) struct Layout {
     pub(super) scopes: Vec<String>,
 }
 
-impl Layout {
-    pub(super) fn new(graph: &Graph) -> Layout {
+impl Drawing {
+    pub(super) fn new(graph: &Graph) -> Drawing {
         let count = graph.len().min(MAX_NODES);
         let drawn: Vec<bool> = (0..count).map(|i| !is_inline(graph, NodeId(i as u32))).collect();
         let depth = layers_of(graph, &drawn);
-        let mut layout = Layout::default();
+        let mut drawing = Drawing::default();
         let mut scopes: BTreeMap<&str, usize> = BTreeMap::new();
         let scope_of = scopes_of(graph);
         let mut item_of = vec![u32::MAX; count];
@@ -52,12 +52,12 @@ impl Layout {
             let id = NodeId(i as u32);
             let (first, second) = label(graph, id);
             let chars = first.chars().count().max(second.chars().count());
-            item_of[i] = layout.add(Some(id), depth[i], chars as f64 * CHAR + 20.0);
+            item_of[i] = drawing.add(Some(id), depth[i], chars as f64 * CHAR + 20.0);
             if let Some(path) = scope_of[i] {
                 let next = scopes.len();
                 let scope = *scopes.entry(path).or_insert(next);
-                layout.scopes.resize(scopes.len(), path.to_string());
-                layout.items[item_of[i] as usize].scope = Some(scope);
+                drawing.scopes.resize(scopes.len(), path.to_string());
+                drawing.items[item_of[i] as usize].scope = Some(scope);
             }
         }
         for i in (0..count).filter(|&i| drawn[i]) {
@@ -66,10 +66,10 @@ impl Layout {
             operands.sort_unstable();
             operands.dedup();
             for operand in operands.iter().filter(|o| drawn[o.index()]) {
-                layout.connect(item_of[operand.index()], item_of[i]);
+                drawing.connect(item_of[operand.index()], item_of[i]);
             }
         }
-        layout
+        drawing
     }
 
     fn add(&mut self, node: Option<NodeId>, layer: usize, width: f64) -> u32 {

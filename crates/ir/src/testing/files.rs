@@ -1,7 +1,7 @@
 //! Random PFGB files.
 
 use super::{Rng, random_graph};
-use crate::pfgb::{File, LAYOUT, Layout, data_size};
+use crate::pfgb::{File, LAYOUT, StoredLayout, data_size};
 
 /// A random PFGB file, with data for some of its arguments and layouts for some of its nodes.
 pub fn random_file(seed: u64) -> File {
@@ -17,11 +17,11 @@ pub fn random_file(seed: u64) -> File {
         let shape = file.graph.spec(id).shape.clone();
         let axes = (0..shape.rank() as i32).map(|axis| 1 - axis).map(|axis| axis.max(-1));
         let layout = match rng.below(12) {
-            0 => Layout::RowPartition(3),
-            1 => Layout::ColPartition(1),
-            2 => Layout::Grid([2, 3]),
-            3 => Layout::BlockCyclic([2, 3, 4, 5]),
-            4 => Layout::Custom([4, 4], axes.collect()),
+            0 => StoredLayout::RowPartition(3),
+            1 => StoredLayout::ColPartition(1),
+            2 => StoredLayout::Grid([2, 3]),
+            3 => StoredLayout::BlockCyclic([2, 3, 4, 5]),
+            4 => StoredLayout::Custom([4, 4], axes.collect()),
             _ => continue,
         };
         if layout.check(&shape).is_ok() {

@@ -25,7 +25,7 @@
 //! ```
 //!
 //! A value without an exact decimal form is written as its bits in hexadecimal. A node's hints are
-//! in braces; the hint `layout` is a valid [`Layout`](crate::pfgb::Layout) of the value. A `#`
+//! in braces; the hint `layout` is a valid [`StoredLayout`](crate::pfgb::StoredLayout) of the value. A `#`
 //! begins a comment.
 //!
 //! Sizes may be expressions over symbols. The symbols (traced value and range) and the guards

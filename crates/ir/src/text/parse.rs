@@ -7,7 +7,7 @@ use crate::dim::{Guard, Guards, Symbol};
 use crate::ops::control::{MAX_DEPTH, Regions};
 use crate::ops::fields::Context;
 use crate::ops::{Attrs, Class};
-use crate::pfgb::{LAYOUT, Layout};
+use crate::pfgb::{LAYOUT, StoredLayout};
 use crate::{DType, Error, Graph, Node, NodeId, Op, OpCode, Result, Shape, TensorSpec};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -289,10 +289,10 @@ impl<'a> Parser<'a> {
             let value_at = self.at;
             let value = self.string()?;
             if key == LAYOUT {
-                let layout = Layout::parse(&value, &self.graph.spec(id).shape);
+                let layout = StoredLayout::parse(&value, &self.graph.spec(id).shape);
                 let layout =
                     layout.map_err(|e| self.error_at(value_at, format!("expected {e}")))?;
-                if layout == Layout::default() {
+                if layout == StoredLayout::default() {
                     continue;
                 }
             }

@@ -4,7 +4,7 @@
 
 use super::{Function, ProgramFunction, Role, SourceFile, copy, summary, types};
 use crate::control::{Control, Feed, Flow, Splat};
-use crate::ir::{BufferKind, Kernel, Program};
+use crate::ir::{BufferKind, Kernel, KernelProgram};
 use girih_ir::DType;
 
 /// A branch or loop that is being printed.
@@ -19,13 +19,13 @@ impl SourceFile {
     /// kernel.
     pub(super) fn control(
         &mut self,
-        program: &Program,
+        program: &KernelProgram,
         kernel: &Kernel,
         control: &Control,
         function: &Function,
     ) {
         let count = control.programs.len();
-        let inner = |(number, inner): (usize, &Program)| {
+        let inner = |(number, inner): (usize, &KernelProgram)| {
             let role = match control.flow {
                 Flow::Cond { .. } => format!("branch{number}"),
                 Flow::While if number == 0 => "condition".to_string(),

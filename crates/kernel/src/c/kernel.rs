@@ -4,8 +4,8 @@ use super::ops::op;
 use super::types::{self, cast, load, memory, rounded, store, value};
 use super::{Code, Function, comment, summary};
 use crate::ir::{
-    Access, Block, Core, Inst, Item, Kernel, Local, Program, ReduceOp, Routine, RowwiseCore, Store,
-    Val,
+    Access, Block, Core, Inst, Item, Kernel, KernelProgram, Local, ReduceOp, Routine, RowwiseCore,
+    Store, Val,
 };
 use crate::verify::{Split, split};
 use girih_ir::ops::ScatterMode;
@@ -23,7 +23,7 @@ struct Point {
 
 /// Prints one kernel, or one part of a kernel over rows.
 pub(super) struct KernelPrinter<'a> {
-    program: &'a Program,
+    program: &'a KernelProgram,
     kernel: &'a Kernel,
     code: &'a mut Code,
     point: Point,
@@ -64,7 +64,7 @@ fn indexed(position: String, stride: isize, index: String) -> String {
 }
 
 impl<'a> KernelPrinter<'a> {
-    pub fn new(program: &'a Program, kernel: &'a Kernel, code: &'a mut Code) -> Self {
+    pub fn new(program: &'a KernelProgram, kernel: &'a Kernel, code: &'a mut Code) -> Self {
         let point = Point { names: Vec::new(), in_row: Vec::new() };
         KernelPrinter { program, kernel, code, point, locals: &[] }
     }

@@ -5,7 +5,7 @@ use girih_ir::golden;
 
 #[track_caller]
 fn check(text: &str, file: &str) {
-    let program = Program::parse(text).unwrap_or_else(|e| panic!("{e}"));
+    let program = KernelProgram::parse(text).unwrap_or_else(|e| panic!("{e}"));
     let printed = print(&program);
     assert!(printed.starts_with(HEAD) && printed.contains("#include <math.h>\n"), "{printed}");
     let code = printed.split_once("#include <string.h>\n").expect("the last header").1;
@@ -158,7 +158,7 @@ reduce_sum over [10 | 32]
   v0 = core: f32
   b3[i0] = v0
 outputs: [b3, b2]";
-    let printed = print(&Program::parse(text).unwrap());
+    let printed = print(&KernelProgram::parse(text).unwrap());
     let kernels = &printed[printed.find("/* fused_matmul_relu").unwrap()..];
     assert!(page.contains(&format!("```c\n{}\n```", kernels.trim())), "{kernels}");
 }

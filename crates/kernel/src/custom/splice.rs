@@ -1,7 +1,7 @@
 //! Inserts the kernels of a custom op into the program that is being lowered.
 
 use crate::dead::remove_dead_stores;
-use crate::ir::{Buffer, BufferId, BufferKind, Kernel, Program};
+use crate::ir::{Buffer, BufferId, BufferKind, Kernel, KernelProgram};
 use girih_ir::ops::host::HostCall;
 use girih_ir::{Error, Result, TensorSpec};
 
@@ -9,7 +9,10 @@ use girih_ir::{Error, Result, TensorSpec};
 /// call in a batch, the program computes all members.
 ///
 /// Errors: a text that does not fit the operands.
-pub(crate) fn program_of(call: &HostCall, operands: &[&TensorSpec]) -> Option<Result<Program>> {
+pub(crate) fn program_of(
+    call: &HostCall,
+    operands: &[&TensorSpec],
+) -> Option<Result<KernelProgram>> {
     let levels: Vec<(usize, &[bool])> = call.levels().map(|(size, m)| (size.get(), m)).collect();
     let member = |(i, spec): (usize, &&TensorSpec)| TensorSpec {
         shape: spec
@@ -21,7 +24,7 @@ pub(crate) fn program_of(call: &HostCall, operands: &[&TensorSpec]) -> Option<Re
     };
     let members: Vec<TensorSpec> = operands.iter().enumerate().map(member).collect();
     let text = call.op().kernels(&members.iter().collect::<Vec<_>>())?;
-    Some(text.and_then(|text| Program::parse(&text)).and_then(|mut program| {
+    Some(text.and_then(|text| KernelProgram::parse(&text)).and_then(|mut program| {
         for (size, marks) in levels.into_iter().rev() {
             program = program.batched(size, marks);
         }
@@ -34,7 +37,7 @@ pub(crate) fn program_of(call: &HostCall, operands: &[&TensorSpec]) -> Option<Re
 }
 
 /// Removes stores of buffers that are neither needed results nor read, and kernels without stores.
-pub(crate) fn prune(program: &mut Program, needed: impl Fn(usize) -> bool) {
+pub(crate) fn prune(program: &mut KernelProgram, needed: impl Fn(usize) -> bool) {
     let mut live = vec![false; program.buffers.len()];
     for (number, output) in program.outputs.iter().enumerate() {
         live[output.0 as usize] |= needed(number);
@@ -44,7 +47,7 @@ pub(crate) fn prune(program: &mut Program, needed: impl Fn(usize) -> bool) {
 }
 
 /// The positions of the operands that a program reads, repeats included.
-pub(crate) fn operands_of(program: &Program) -> impl Iterator<Item = usize> + '_ {
+pub(crate) fn operands_of(program: &KernelProgram) -> impl Iterator<Item = usize> + '_ {
     let read = program.kernels.iter().flat_map(Kernel::reads);
     read.filter_map(|id| match program.buffers[id.0 as usize].kind {
         BufferKind::Argument(position) => Some(position),
@@ -55,12 +58,12 @@ pub(crate) fn operands_of(program: &Program) -> impl Iterator<Item = usize> + '_
 /// The kernels of a program, with its arguments replaced by the buffers of `operand`, its outputs
 /// by the buffers of `result`, and all other buffers by buffers that `spare` allocates.
 pub(crate) fn kernels_of(
-    program: Program,
+    program: KernelProgram,
     operand: impl Fn(usize) -> BufferId,
     result: impl Fn(usize) -> Option<BufferId>,
     mut spare: impl FnMut(Buffer) -> BufferId,
 ) -> Vec<Kernel> {
-    let Program { buffers, mut kernels, outputs } = program;
+    let KernelProgram { buffers, mut kernels, outputs } = program;
     let ids: Vec<BufferId> = buffers
         .into_iter()
         .enumerate()

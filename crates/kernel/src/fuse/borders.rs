@@ -9,7 +9,7 @@
 
 use super::Lowering;
 use super::build::Built;
-use crate::ir::{Access, Core, Kernel, Program, RowwiseCore, Store};
+use crate::ir::{Access, Core, Kernel, KernelProgram, RowwiseCore, Store};
 use smallvec::SmallVec;
 
 /// Replaces fills by fills of borders where that pays.
@@ -24,7 +24,7 @@ pub(super) fn split(lowering: Lowering<'_>, built: &mut Built) {
 
 /// The kernel that fills the border only, if kernel `at` fills a buffer of at least `min_bytes`
 /// into which one later kernel stores.
-fn border_of(program: &Program, at: usize, min_bytes: usize) -> Option<Kernel> {
+fn border_of(program: &KernelProgram, at: usize, min_bytes: usize) -> Option<Kernel> {
     let fill = &program.kernels[at];
     let buffer = fill.fills_in_order().filter(|_| fill.accesses.is_empty())?;
     let of = &program.buffers[buffer.0 as usize];
@@ -209,7 +209,7 @@ mod tests {
                  fill over [8000]\n  v0 = 2.0:f32\n  b2[i0] = v0\n\
                  inner over [6000]\n{inner}  v0 = load b1[i0]\n  b2[i0] = v0\noutputs: [b2]"
             );
-            Program::parse(&text)
+            KernelProgram::parse(&text)
         };
         let scatter = "  scatter_add onto + 2000*b0[0] of 2, independent []\n";
         let scatter = program(scatter).expect("a scatter onto a fill");

@@ -1,7 +1,7 @@
 //! The buffers of a program under construction. A buffer gets an id when a kernel first names it;
 //! at the end, the buffers are numbered in the order in which kernels write and read them.
 
-use crate::ir::{Buffer, BufferId, BufferKind, Kernel, Program};
+use crate::ir::{Buffer, BufferId, BufferKind, Kernel, KernelProgram};
 use girih_ir::{Class, Graph, NodeId, OpCode};
 
 /// The contents of a buffer.
@@ -63,7 +63,7 @@ impl Buffers {
         graph: &Graph,
         positions: &[u32],
         mut kernels: Vec<Kernel>,
-    ) -> (Program, Vec<Option<NodeId>>) {
+    ) -> (KernelProgram, Vec<Option<NodeId>>) {
         let arguments = graph.ids().filter(|&id| is_argument(graph, id));
         let arguments: Vec<BufferId> = arguments.map(|id| self.of(graph, id)).collect();
         let outputs = graph.outputs().iter();
@@ -86,7 +86,7 @@ impl Buffers {
         }
         let named = kernels.iter_mut().flat_map(Kernel::buffers_mut);
         named.chain(&mut outputs).for_each(|id| *id = number(*id));
-        (Program { buffers, kernels, outputs }, values)
+        (KernelProgram { buffers, kernels, outputs }, values)
     }
 }
 

@@ -7,13 +7,13 @@ use super::plan::{self, Group, GroupRole, Plan};
 use super::{Lowering, Refusals, control};
 use crate::custom;
 use crate::dead::remove_dead_stores;
-use crate::ir::{Buffer, BufferId, Core, Item, Kernel, Program, Routine};
+use crate::ir::{Buffer, BufferId, Core, Item, Kernel, KernelProgram, Routine};
 use girih_ir::{Class, Graph, NodeId};
 use smallvec::{SmallVec, smallvec};
 
 /// A program, the nodes of its kernels, and the refusals.
 pub(super) struct Built {
-    pub program: Program,
+    pub program: KernelProgram,
     /// The nodes that each kernel computes.
     pub nodes: Vec<Vec<NodeId>>,
     /// The node whose value each buffer holds; `None` for buffers that hold no node's value.
@@ -82,7 +82,7 @@ pub(super) fn program(lowering: Lowering<'_>, mut plan: Plan) -> Built {
 fn called(
     graph: &Graph,
     group: &Group,
-    programs: Option<Vec<Program>>,
+    programs: Option<Vec<KernelProgram>>,
     buffers: &mut Buffers,
 ) -> Vec<Kernel> {
     let Some(mut programs) = programs else { return vec![library(graph, group, buffers)] };

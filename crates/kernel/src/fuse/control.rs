@@ -8,7 +8,7 @@ use super::build::argument_positions;
 use super::plan::Group;
 use super::{LowerError, Lowering};
 use crate::control::{Control, Feed, Flow, Splat};
-use crate::ir::{Buffer, BufferKind, Core, Kernel, Program};
+use crate::ir::{Buffer, BufferKind, Core, Kernel, KernelProgram};
 use girih_ir::ops::control::ControlOp;
 use girih_ir::{DType, Graph, Node, NodeId, OpCode, TensorSpec};
 use smallvec::smallvec;
@@ -46,7 +46,10 @@ pub(super) fn in_memory<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<I
 ///
 /// Errors: [`LowerError::Composite`] if a region has a composite; [`LowerError::Region`] if
 /// operands and regions do not fit.
-pub(super) fn programs(lowering: Lowering<'_>, id: NodeId) -> Result<Vec<Program>, LowerError> {
+pub(super) fn programs(
+    lowering: Lowering<'_>,
+    id: NodeId,
+) -> Result<Vec<KernelProgram>, LowerError> {
     let graph = lowering.graph;
     let node = graph.node(id);
     let (_, control) = node.op.as_control().expect("the op is one of control");
@@ -105,7 +108,7 @@ fn feed(graph: &Graph, id: NodeId, carry: bool, positions: &[u32], buffers: &mut
 pub(super) fn kernel(
     graph: &Graph,
     group: &Group,
-    programs: Vec<Program>,
+    programs: Vec<KernelProgram>,
     buffers: &mut Buffers,
 ) -> Kernel {
     let root = graph.node(group.root);
@@ -136,7 +139,7 @@ pub(super) fn kernel(
     let slices = control.slices as usize;
     let mut control =
         Control { flow, carries, slices, operands, results, workspace: None, programs };
-    let numel = control.layout().bytes;
+    let numel = control.workspace_parts().bytes;
     if numel > 0 {
         let workspace = Buffer { dtype: DType::U8, numel, kind: BufferKind::Computed };
         control.workspace = Some(buffers.add(workspace));

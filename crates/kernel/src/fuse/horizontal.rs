@@ -7,7 +7,7 @@
 use super::build::Built;
 use super::rows::{FusionPart, Group, Grouping, Named, elements, regroup};
 use super::{Lowering, Refusal, Refused};
-use crate::ir::{Core, Program};
+use crate::ir::{Core, KernelProgram};
 use crate::place::copied;
 use crate::target::HorizontalLimits;
 use girih_ir::NodeId;
@@ -28,7 +28,7 @@ struct Horizontal<'a> {
 impl Grouping for Horizontal<'_> {
     fn grow(
         &self,
-        program: &Program,
+        program: &KernelProgram,
         following: &mut [Option<FusionPart>],
         start: FusionPart,
     ) -> Group {
@@ -51,7 +51,7 @@ impl Grouping for Horizontal<'_> {
     /// first one is reported, because it starts the next group.
     fn declined(
         &self,
-        program: &Program,
+        program: &KernelProgram,
         _: &[Option<NodeId>],
         group: &Group,
         following: &[Option<FusionPart>],
@@ -88,7 +88,7 @@ fn total(group: &Group, part: &FusionPart) -> usize {
 /// Adds to a group each of the following kernels for which `join` holds.
 fn grow(
     limits: &HorizontalLimits,
-    program: &Program,
+    program: &KernelProgram,
     following: &mut [Option<FusionPart>],
     group: &mut Group,
     join: impl Fn(&Group, &FusionPart) -> bool,
@@ -108,7 +108,7 @@ fn grow(
 }
 
 /// Whether the kernel is a map that only computes outputs of the program.
-fn is_update(program: &Program, part: &FusionPart) -> bool {
+fn is_update(program: &KernelProgram, part: &FusionPart) -> bool {
     matches!(part.kernel.core, Core::Map)
         && is_whole(part)
         && part.writes.iter().all(|id| program.outputs.contains(id))

@@ -7,7 +7,7 @@ use super::buffers::{Buffers, base};
 use super::map::{AffineMap, Axis, Dims, NoMap};
 use super::memo::{At, Memo};
 use super::plan::{self, Group, GroupRole, Plan, scattered};
-use super::space::{self, DimRole, Layout};
+use super::space::{self, DimRole, LoopNest};
 use super::{Refusal, name};
 use crate::Target;
 use crate::ir::{Access, AccessId, Block, Core, Inst, Kernel, ReduceOp, Store, Val};
@@ -42,7 +42,7 @@ pub(super) struct Builder<'b, 'a> {
     group: &'b Group,
     /// The reduction or GEMM of the kernel, with the loop nest.
     core: Option<(NodeId, Iteration)>,
-    layout: Layout,
+    nest: LoopNest,
     /// Distinct maps, by number.
     maps: Vec<AffineMap>,
     /// The map of the core's value.
@@ -77,7 +77,7 @@ impl<'b, 'a> Builder<'b, 'a> {
             memo,
             group,
             core,
-            layout: space.lay_out(),
+            nest: space.loop_nest(),
             maps: Vec::new(),
             core_map: u32::MAX,
             accesses: Vec::new(),
@@ -114,7 +114,7 @@ impl<'b, 'a> Builder<'b, 'a> {
     /// The node whose value the body ends with, and its map.
     fn start(&mut self) -> Result<(NodeId, u32), Rebuild> {
         let value = space::value_of(self.graph, self.group);
-        let axes = &self.layout.axes;
+        let axes = &self.nest.axes;
         let Some((core, nest)) = &self.core else {
             let map = AffineMap(axes.iter().cloned().collect());
             return Ok((value, self.intern(map)));
@@ -123,9 +123,9 @@ impl<'b, 'a> Builder<'b, 'a> {
         // The parallel axes in order are the axes of the result, except for axes of one element.
         let kept = AffineMap(axes[..parallel].iter().cloned().collect());
         let shape = &self.graph.spec(core).shape;
-        let result = kept.reshape(&nest.extents[..parallel], shape, &self.layout.extents);
+        let result = kept.reshape(&nest.extents[..parallel], shape, &self.nest.extents);
         let result = result.expect("axes of one element do not matter to a map");
-        let out = result.reshape(shape, &self.graph.spec(value).shape, &self.layout.extents);
+        let out = result.reshape(shape, &self.graph.spec(value).shape, &self.nest.extents);
         self.core_map = self.intern(result);
         match out {
             Ok(map) => Ok((value, self.intern(map))),
@@ -156,7 +156,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         }
         let Some((id, nest)) = self.core.take() else { return Ok(Core::Map) };
         let node = self.graph.node(id);
-        let axes = AffineMap(self.layout.axes.iter().cloned().collect());
+        let axes = AffineMap(self.nest.axes.iter().cloned().collect());
         let core = if node.op.class() == Class::Contraction {
             let mut operand = |i: usize, map: &IndexMap| {
                 let input = node.inputs[i];
@@ -187,7 +187,7 @@ impl<'b, 'a> Builder<'b, 'a> {
     fn scatter(&mut self) -> Result<Core, Rebuild> {
         let node = self.graph.node(self.group.root);
         let (indexed, indices) = (self.indexed(node), scattered(node).indices);
-        let axes = &self.layout.axes;
+        let axes = &self.nest.axes;
         let map = match node.op.code {
             OpCode::ScatterAdd | OpCode::Scatter => {
                 AffineMap(axes[indexed.clone()].iter().cloned().collect())
@@ -277,7 +277,7 @@ impl<'b, 'a> Builder<'b, 'a> {
 
     /// The number of dimensions of a block's points.
     fn dims(&self, prologue: bool) -> usize {
-        if prologue { self.layout.extents.len() } else { self.layout.parallel }
+        if prologue { self.nest.extents.len() } else { self.nest.parallel }
     }
 
     /// The number of a map; equal maps have the same number.
@@ -349,7 +349,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         at: At,
     ) -> Result<Option<AffineMap>, Rebuild> {
         let (from, to) = (&node.spec.shape, &self.graph.spec(input).shape);
-        match self.maps[at.map as usize].reshape(from, to, &self.layout.extents) {
+        match self.maps[at.map as usize].reshape(from, to, &self.nest.extents) {
             Ok(map) => Ok(Some(map)),
             Err(NoMap::Split { dim, inner }) => Err(Rebuild::Split { dim: dim as usize, inner }),
             Err(NoMap::NotAffine) => {
@@ -452,7 +452,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         let index = self.pull(indices, index)?;
         // The index is an additional dimension of the address; its stride is the distance between
         // slices.
-        place.0[axis] = if size == 1 { Axis::zero() } else { Axis::dim(self.layout.extents.len()) };
+        place.0[axis] = if size == 1 { Axis::zero() } else { Axis::dim(self.nest.extents.len()) };
         let (from, offset, mut strides) = self.address(data, place, Reach::Indexed(size))?;
         let stride = strides.pop().expect("the index has a dimension");
         strides.truncate(self.dims(at.prologue));
@@ -501,11 +501,11 @@ impl<'b, 'a> Builder<'b, 'a> {
                 strides.push(s);
             }
         }
-        space::collapse(&mut self.layout, &mut strides, right);
-        let of = |role: DimRole| self.layout.roles.iter().filter(move |r| **r == role).count();
+        space::collapse(&mut self.nest, &mut strides, right);
+        let of = |role: DimRole| self.nest.roles.iter().filter(move |r| **r == role).count();
         match &mut core {
             Core::Scatter { independent, .. } => {
-                let roles = self.layout.roles.iter().enumerate();
+                let roles = self.nest.roles.iter().enumerate();
                 *independent = roles.filter(|r| *r.1 == DimRole::Parallel).map(|r| r.0).collect();
             }
             Core::Gemm { rows, columns, .. } => {
@@ -516,8 +516,8 @@ impl<'b, 'a> Builder<'b, 'a> {
         let name = self.name();
         let kernel = Kernel {
             name,
-            extents: self.layout.extents,
-            parallel: self.layout.parallel,
+            extents: self.nest.extents,
+            parallel: self.nest.parallel,
             accesses: self.accesses,
             core,
             body: self.body,

@@ -31,7 +31,7 @@ mod space;
 mod tests;
 
 use crate::Target;
-use crate::ir::Program;
+use crate::ir::KernelProgram;
 use crate::target::Lacking;
 use girih_ir::{Graph, NodeId};
 
@@ -77,7 +77,7 @@ pub enum LowerError {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explained {
     /// The program.
-    pub program: Program,
+    pub program: KernelProgram,
     /// The nodes that each kernel computes, in order of computation; for a kernel that only copies,
     /// the view that it copies.
     pub nodes: Vec<Vec<NodeId>>,
@@ -104,7 +104,7 @@ pub fn lower(
     graph: &Graph,
     options: FusionOptions,
     target: &Target,
-) -> Result<Program, LowerError> {
+) -> Result<KernelProgram, LowerError> {
     Ok(run(Lowering { graph, options, target }, None)?.program)
 }
 

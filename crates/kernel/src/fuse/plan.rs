@@ -14,7 +14,7 @@ mod rematerialise;
 use super::cost::{self, RecomputeCost};
 use super::{FusionOptions, LowerError, Lowering, Refusal, Refusals, Refused, operand};
 use crate::Target;
-use crate::ir::Program;
+use crate::ir::KernelProgram;
 use girih_ir::{Attrs, Class, Graph, Node, NodeId, OpCode};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -189,7 +189,7 @@ pub(super) struct Plan {
     /// value. Kernels of later roots load the stored value.
     pub stored: Vec<Option<NodeId>>,
     /// The programs of branches and loops, by the root of their kernel.
-    pub programs: FxHashMap<NodeId, Vec<Program>>,
+    pub programs: FxHashMap<NodeId, Vec<KernelProgram>>,
     /// The recorded refusals, if they are recorded.
     pub refusals: Refusals,
 }

@@ -10,7 +10,7 @@ use super::build::Built;
 use super::rows::over_rows;
 use super::{Lowering, Refusal, Refused};
 use crate::Target;
-use crate::ir::{Access, Block, BufferId, BufferKind, Core, Inst, Kernel, Local, Program};
+use crate::ir::{Access, Block, BufferId, BufferKind, Core, Inst, Kernel, KernelProgram, Local};
 use crate::target::PrologueLimits;
 use girih_ir::{Class, Graph, NodeId};
 use smallvec::SmallVec;
@@ -68,7 +68,7 @@ pub(super) fn group(lowering: Lowering<'_>, built: &mut Built) {
 }
 
 impl Prologues {
-    fn find(target: &Target, program: &Program) -> Prologues {
+    fn find(target: &Target, program: &KernelProgram) -> Prologues {
         let mut found = Prologues::default();
         if !program.kernels.iter().any(|kernel| matches!(kernel.core, Core::Gemm { .. })) {
             return found;
@@ -161,7 +161,7 @@ fn step(kernel: &Kernel, access: &Access, dims: &Range<usize>) -> Option<isize> 
 struct Names(Vec<(u32, Option<usize>)>);
 
 impl Names {
-    fn of(program: &Program) -> Names {
+    fn of(program: &KernelProgram) -> Names {
         let mut names = Names(vec![(0, None); program.buffers.len()]);
         for (at, kernel) in program.kernels.iter().enumerate() {
             kernel.reads().for_each(|id| names.0[id.0 as usize].0 += 1);
@@ -175,7 +175,7 @@ impl Names {
 
     /// The kernel that computes a buffer, if it is a map that computes something and can run at any
     /// of its points in any order. The points are the buffer's elements.
-    fn maker(&self, program: &Program, buffer: BufferId) -> Option<usize> {
+    fn maker(&self, program: &KernelProgram, buffer: BufferId) -> Option<usize> {
         let maker = self.0[buffer.0 as usize].1?;
         let kernel = &program.kernels[maker];
         let computes = kernel.body.insts.iter().any(|inst| matches!(inst, Inst::Op { .. }));
@@ -188,7 +188,7 @@ impl Names {
     fn serves_one_reader(
         &self,
         target: &Target,
-        program: &Program,
+        program: &KernelProgram,
         buffer: BufferId,
         maker: usize,
     ) -> Result<(), Refusal> {

@@ -7,8 +7,8 @@ use super::build::Built;
 use crate::Target;
 use crate::dead::operands;
 use crate::ir::{
-    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Local, Program,
-    RowwiseCore, Store, Val,
+    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, KernelProgram,
+    Local, RowwiseCore, Store, Val,
 };
 use girih_ir::{DType, Literal, OpCode};
 use rustc_hash::FxHashMap;
@@ -73,7 +73,7 @@ pub(super) fn share(lowering: Lowering<'_>, built: &mut Built) {
 }
 
 /// Stores the values that later parts would compute too; false if there are none.
-fn share_in(target: &Target, program: &mut Program, parts: &mut [Kernel]) -> bool {
+fn share_in(target: &Target, program: &mut KernelProgram, parts: &mut [Kernel]) -> bool {
     let mut shared = false;
     for first in 0..parts.len() {
         for second in first + 1..parts.len() {
@@ -86,7 +86,7 @@ fn share_in(target: &Target, program: &mut Program, parts: &mut [Kernel]) -> boo
 
 /// The locals of a kernel whose parts share values: those that it had, unless no part reads them any
 /// more, and the buffers of the values, which are those from number `before` on.
-fn locals(program: &Program, rows: usize, core: &RowwiseCore, before: usize) -> Vec<Local> {
+fn locals(program: &KernelProgram, rows: usize, core: &RowwiseCore, before: usize) -> Vec<Local> {
     let read: Vec<BufferId> = core.parts.iter().flat_map(Kernel::reads).collect();
     let passes_rows = |id: BufferId| {
         let local = core.locals.iter().any(|local| local.buffer == id);
@@ -104,7 +104,12 @@ fn locals(program: &Program, rows: usize, core: &RowwiseCore, before: usize) -> 
 
 /// Replaces the expensive values of a map that a reduction over the same space computes too; false
 /// if there are none.
-fn reuse(target: &Target, program: &mut Program, reduction: &mut Kernel, map: &mut Kernel) -> bool {
+fn reuse(
+    target: &Target,
+    program: &mut KernelProgram,
+    reduction: &mut Kernel,
+    map: &mut Kernel,
+) -> bool {
     let same = reduction.extents == map.extents && map.core == Core::Map;
     let Core::Reduce { prologue, .. } = &reduction.core else { return false };
     if !same {
@@ -152,7 +157,7 @@ fn uses(inst: &Inst, value: usize) -> bool {
 }
 
 /// The store of a value of a reduction's prologue; adds a buffer if there is no store.
-fn stored_value(program: &mut Program, reduction: &mut Kernel, value: Val) -> Access {
+fn stored_value(program: &mut KernelProgram, reduction: &mut Kernel, value: Val) -> Access {
     let mut strides: SmallVec<[isize; 6]> = SmallVec::from_elem(1, reduction.extents.len());
     for d in (1..strides.len()).rev() {
         strides[d - 1] = strides[d] * reduction.extents[d] as isize;

@@ -12,7 +12,7 @@
 
 use super::build::Built;
 use super::{Lowering, Refusal, Refused, name};
-use crate::ir::{BufferId, Core, Kernel, Local, Program, RowwiseCore};
+use crate::ir::{BufferId, Core, Kernel, KernelProgram, Local, RowwiseCore};
 use crate::place::copied;
 use crate::target::RowLimits;
 use crate::verify::{along_rows, keeps_to_rows, write_disjointly};
@@ -33,7 +33,7 @@ pub(super) struct FusionPart {
 }
 
 impl FusionPart {
-    pub fn new(program: &Program, (kernel, nodes): (Kernel, Vec<NodeId>)) -> FusionPart {
+    pub fn new(program: &KernelProgram, (kernel, nodes): (Kernel, Vec<NodeId>)) -> FusionPart {
         let (reads, writes) = (kernel.reads().collect(), kernel.writes().collect());
         let mut partly_written = SmallVec::new();
         for store in kernel.all_stores() {
@@ -78,7 +78,7 @@ pub(super) trait Grouping {
     /// Makes a group of the kernel and of the following kernels that join it.
     fn grow(
         &self,
-        program: &Program,
+        program: &KernelProgram,
         following: &mut [Option<FusionPart>],
         start: FusionPart,
     ) -> Group;
@@ -87,7 +87,7 @@ pub(super) trait Grouping {
     /// the nodes whose values the buffers hold.
     fn declined(
         &self,
-        program: &Program,
+        program: &KernelProgram,
         values: &[Option<NodeId>],
         group: &Group,
         following: &[Option<FusionPart>],
@@ -129,7 +129,7 @@ struct Rowwise<'a> {
 impl Grouping for Rowwise<'_> {
     fn grow(
         &self,
-        program: &Program,
+        program: &KernelProgram,
         following: &mut [Option<FusionPart>],
         start: FusionPart,
     ) -> Group {
@@ -162,7 +162,7 @@ impl Grouping for Rowwise<'_> {
     /// between prevents from joining.
     fn declined(
         &self,
-        program: &Program,
+        program: &KernelProgram,
         values: &[Option<NodeId>],
         group: &Group,
         following: &[Option<FusionPart>],
@@ -194,7 +194,7 @@ impl Grouping for Rowwise<'_> {
 struct BufferSet(Vec<bool>);
 
 impl BufferSet {
-    fn none(program: &Program) -> BufferSet {
+    fn none(program: &KernelProgram) -> BufferSet {
         BufferSet(vec![false; program.buffers.len()])
     }
 
@@ -223,19 +223,19 @@ pub(super) struct Group {
 }
 
 impl Group {
-    fn new(limits: &RowLimits, program: &Program, start: FusionPart) -> Group {
+    fn new(limits: &RowLimits, program: &KernelProgram, start: FusionPart) -> Group {
         let rows = Group::empty(program).rows_with(limits, program, &start);
         Group { rows, ..Group::of_one(program, start) }
     }
 
     /// A group of one kernel, over a single row.
-    pub fn of_one(program: &Program, start: FusionPart) -> Group {
+    pub fn of_one(program: &KernelProgram, start: FusionPart) -> Group {
         let mut group = Group { rows: smallvec![1], ..Group::empty(program) };
         group.extend([start]);
         group
     }
 
-    fn empty(program: &Program) -> Group {
+    fn empty(program: &KernelProgram) -> Group {
         Group {
             parts: Vec::new(),
             rows: RowCounts::new(),
@@ -292,7 +292,13 @@ impl Group {
 
     /// Whether `kernel`, which is in the group or is the kernel that joins the group, stays within
     /// its rows of the buffers that other parts write.
-    fn stays(&self, program: &Program, joins: &FusionPart, kernel: &Kernel, rows: usize) -> bool {
+    fn stays(
+        &self,
+        program: &KernelProgram,
+        joins: &FusionPart,
+        kernel: &Kernel,
+        rows: usize,
+    ) -> bool {
         let FusionPart { writes, partly_written, .. } = joins;
         let parts = self.parts.iter().map(|part| &part.kernel).chain([&joins.kernel]);
         let shared = |id: BufferId| {
@@ -304,7 +310,7 @@ impl Group {
     }
 
     /// The reason why a candidate is not in the group.
-    fn reason(&self, limits: &RowLimits, program: &Program, part: &FusionPart) -> Refusal {
+    fn reason(&self, limits: &RowLimits, program: &KernelProgram, part: &FusionPart) -> Refusal {
         if self.parts.len() == limits.max_parts {
             return Refusal::RowParts;
         }
@@ -321,7 +327,13 @@ impl Group {
     }
 
     /// Whether a row of each buffer that the group and a kernel write fits the local memory.
-    fn fits(&self, limits: &RowLimits, program: &Program, part: &FusionPart, rows: usize) -> bool {
+    fn fits(
+        &self,
+        limits: &RowLimits,
+        program: &KernelProgram,
+        part: &FusionPart,
+        rows: usize,
+    ) -> bool {
         if limits.local_memory_bytes == usize::MAX {
             return true;
         }
@@ -334,7 +346,12 @@ impl Group {
     }
 
     /// The numbers of rows over which the group and a kernel can be fused.
-    fn rows_with(&self, limits: &RowLimits, program: &Program, part: &FusionPart) -> RowCounts {
+    fn rows_with(
+        &self,
+        limits: &RowLimits,
+        program: &KernelProgram,
+        part: &FusionPart,
+    ) -> RowCounts {
         let FusionPart { kernel, reads, writes, .. } = part;
         // The condition still holds for the parts, unless they share further buffers with the
         // kernel.
@@ -407,7 +424,7 @@ pub(super) struct Named {
 
 impl Named {
     /// The buffers of no kernels.
-    pub fn none(program: &Program) -> Named {
+    pub fn none(program: &KernelProgram) -> Named {
         Named { read: BufferSet::none(program), written: BufferSet::none(program) }
     }
 
@@ -438,7 +455,7 @@ fn pays(limits: &RowLimits, elements: usize, rows: usize) -> bool {
 struct Uses(Vec<u32>);
 
 impl Uses {
-    fn of<'a>(program: &'a Program, parts: impl Iterator<Item = &'a FusionPart>) -> Uses {
+    fn of<'a>(program: &'a KernelProgram, parts: impl Iterator<Item = &'a FusionPart>) -> Uses {
         let mut uses = Uses(vec![0; program.buffers.len()]);
         let named = program.outputs.iter().chain(parts.flat_map(FusionPart::named));
         named.for_each(|id| uses.0[id.0 as usize] += 1);
@@ -474,7 +491,7 @@ fn finish(lowering: Lowering<'_>, built: &mut Built, uses: &Uses, mut group: Gro
 /// Fuses the parts of a group into one kernel; also returns the nodes that the kernel computes.
 fn fuse_parts(
     graph: &Graph,
-    program: &Program,
+    program: &KernelProgram,
     uses: &Uses,
     group: Group,
 ) -> (Kernel, Vec<NodeId>) {

@@ -45,9 +45,9 @@ pub(super) struct Space {
     axes: SmallVec<[SpaceAxis; 6]>,
 }
 
-/// The dimensions of a space.
+/// The loops over a space: one for each dimension.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
+pub(super) struct LoopNest {
     /// The sizes of the dimensions.
     pub extents: Dims<usize>,
     /// The roles of the dimensions.
@@ -104,9 +104,13 @@ impl Space {
     }
 
     /// Numbers the dimensions.
-    pub fn lay_out(&self) -> Layout {
-        let mut out =
-            Layout { extents: Dims::new(), roles: Dims::new(), parallel: 0, axes: SmallVec::new() };
+    pub fn loop_nest(&self) -> LoopNest {
+        let mut out = LoopNest {
+            extents: Dims::new(),
+            roles: Dims::new(),
+            parallel: 0,
+            axes: SmallVec::new(),
+        };
         for axis in &self.axes {
             let mut index = Axis::zero();
             if !axis.dropped() {
@@ -183,14 +187,14 @@ pub(super) fn indexed_axes(graph: &Graph, node: &Node) -> Option<Range<usize>> {
 /// Merges adjacent dimensions wherever all strides permit it. Strides with fewer dimensions are
 /// over the leading dimensions. `rhs` is the index of B in `strides`; B must not move along
 /// dimensions that become rows.
-pub(super) fn collapse(layout: &mut Layout, strides: &mut [&mut Dims<isize>], rhs: Option<usize>) {
-    for outer in (0..layout.extents.len().saturating_sub(1)).rev() {
+pub(super) fn collapse(nest: &mut LoopNest, strides: &mut [&mut Dims<isize>], rhs: Option<usize>) {
+    for outer in (0..nest.extents.len().saturating_sub(1)).rev() {
         let inner = outer + 1;
-        let (a, b) = (layout.roles[outer], layout.roles[inner]);
+        let (a, b) = (nest.roles[outer], nest.roles[inner]);
         if a != b && (a, b) != (DimRole::Parallel, DimRole::Rows) {
             continue;
         }
-        let (outer_size, inner_size) = (layout.extents[outer], layout.extents[inner]);
+        let (outer_size, inner_size) = (nest.extents[outer], nest.extents[inner]);
         let even = |s: &Dims<isize>| s[outer] == s[inner] * inner_size as isize;
         let alone = outer_size == 1 || inner_size == 1;
         let rows = a != b;
@@ -206,16 +210,16 @@ pub(super) fn collapse(layout: &mut Layout, strides: &mut [&mut Dims<isize>], rh
             }
             s.remove(outer);
         }
-        layout.extents[inner] *= outer_size;
-        layout.extents.remove(outer);
-        layout.roles.remove(outer);
-        layout.parallel -= (a != DimRole::Reduced) as usize;
+        nest.extents[inner] *= outer_size;
+        nest.extents.remove(outer);
+        nest.roles.remove(outer);
+        nest.parallel -= (a != DimRole::Reduced) as usize;
     }
     let Some(rhs) = rhs else { return };
     // Other batch dimensions along which B does not move become rows.
-    for at in (0..layout.parallel).rev() {
-        match layout.roles[at] {
-            DimRole::Parallel if strides[rhs][at] == 0 => layout.roles[at] = DimRole::Rows,
+    for at in (0..nest.parallel).rev() {
+        match nest.roles[at] {
+            DimRole::Parallel if strides[rhs][at] == 0 => nest.roles[at] = DimRole::Rows,
             DimRole::Parallel => break,
             _ => {}
         }
@@ -228,11 +232,11 @@ mod tests {
 
     #[test]
     fn contiguous_dimensions_merge_and_transposed_ones_do_not() {
-        let mut layout = Space::parallel(&[2, 1, 3, 4]).lay_out();
-        assert_eq!(layout.extents.as_slice(), &[2, 3, 4]);
+        let mut nest = Space::parallel(&[2, 1, 3, 4]).loop_nest();
+        assert_eq!(nest.extents.as_slice(), &[2, 3, 4]);
         let (mut a, mut b) = (smallvec![12, 4, 1], smallvec![0, 4, 1]);
-        collapse(&mut layout, &mut [&mut a, &mut b], None);
-        assert_eq!(layout.extents.as_slice(), &[2, 12]);
+        collapse(&mut nest, &mut [&mut a, &mut b], None);
+        assert_eq!(nest.extents.as_slice(), &[2, 12]);
         assert_eq!((a.as_slice(), b.as_slice()), (&[12, 1][..], &[0, 1][..]));
     }
 
@@ -240,22 +244,22 @@ mod tests {
     fn a_split_axis_moves_by_both_its_dimensions() {
         let mut space = Space::reduce(&[6, 1, 8], 2);
         space.split(0, 3);
-        let layout = space.lay_out();
-        assert_eq!((layout.extents.as_slice(), layout.parallel), (&[2, 3, 8][..], 2));
-        assert_eq!(layout.axes[0].terms.as_slice(), &[(0, 3), (1, 1)]);
-        assert!(layout.axes[1].terms.is_empty());
+        let nest = space.loop_nest();
+        assert_eq!((nest.extents.as_slice(), nest.parallel), (&[2, 3, 8][..], 2));
+        assert_eq!(nest.axes[0].terms.as_slice(), &[(0, 3), (1, 1)]);
+        assert!(nest.axes[1].terms.is_empty());
     }
 
     #[test]
     fn batch_merges_into_rows_where_the_other_operand_ignores_both() {
         let roles = [DimRole::Parallel, DimRole::Rows, DimRole::Columns, DimRole::Reduced];
-        let mut layout = Space::with_roles(&[5, 2, 4, 3], |i| roles[i]).lay_out();
+        let mut nest = Space::with_roles(&[5, 2, 4, 3], |i| roles[i]).loop_nest();
         let (mut a, mut b) = (smallvec![6, 3, 0, 1], smallvec![0, 0, 1, 4]);
-        collapse(&mut layout, &mut [&mut a, &mut b], Some(1));
-        assert_eq!((layout.extents.as_slice(), layout.parallel), (&[10, 4, 3][..], 2));
-        let mut layout = Space::with_roles(&[5, 1, 4, 3], |i| roles[i]).lay_out();
+        collapse(&mut nest, &mut [&mut a, &mut b], Some(1));
+        assert_eq!((nest.extents.as_slice(), nest.parallel), (&[10, 4, 3][..], 2));
+        let mut nest = Space::with_roles(&[5, 1, 4, 3], |i| roles[i]).loop_nest();
         let (mut a, mut b) = (smallvec![3, 0, 0, 1], smallvec![12, 0, 1, 4]);
-        collapse(&mut layout, &mut [&mut a, &mut b], Some(1));
-        assert_eq!(layout.extents.as_slice(), &[5, 1, 4, 3]);
+        collapse(&mut nest, &mut [&mut a, &mut b], Some(1));
+        assert_eq!(nest.extents.as_slice(), &[5, 1, 4, 3]);
     }
 }

@@ -4,8 +4,8 @@ mod control;
 mod inst;
 
 use crate::ir::{
-    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Item, Kernel, Local, Program,
-    ReduceOp, Routine, RowwiseCore, Store, Val,
+    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Item, Kernel, KernelProgram,
+    Local, ReduceOp, Routine, RowwiseCore, Store, Val,
 };
 use crate::verify::verify;
 use girih_ir::ops::ScatterMode;
@@ -19,23 +19,23 @@ use std::str::FromStr;
 /// The maximum nesting depth of programs in control kernels.
 const MAX_DEPTH: usize = 64;
 
-impl Program {
+impl KernelProgram {
     /// Parses a program: the inverse of printing. The verifier has checked the result.
     ///
     /// Errors: [`Error::Parse`] with line, column and the expected text; for a program that the
     /// verifier rejects, at the faulty kernel, with the violated rule.
-    pub fn parse(text: &str) -> Result<Program> {
-        Program::from_text(text, true)
+    pub fn parse(text: &str) -> Result<KernelProgram> {
+        KernelProgram::from_text(text, true)
     }
 
-    /// As [`Program::parse`] without the verifier: the program must not be run.
+    /// As [`KernelProgram::parse`] without the verifier: the program must not be run.
     ///
     /// Errors: [`Error::Parse`].
-    pub(crate) fn read(text: &str) -> Result<Program> {
-        Program::from_text(text, false)
+    pub(crate) fn read(text: &str) -> Result<KernelProgram> {
+        KernelProgram::from_text(text, false)
     }
 
-    fn from_text(text: &str, checked: bool) -> Result<Program> {
+    fn from_text(text: &str, checked: bool) -> Result<KernelProgram> {
         let cursor = Cursor::new(text);
         let mut parser = Parser { cursor, buffers: Vec::new(), depth: 0, checked };
         let program = parser.program()?;
@@ -47,11 +47,11 @@ impl Program {
     }
 }
 
-impl FromStr for Program {
+impl FromStr for KernelProgram {
     type Err = Error;
 
-    fn from_str(text: &str) -> Result<Program> {
-        Program::parse(text)
+    fn from_str(text: &str) -> Result<KernelProgram> {
+        KernelProgram::parse(text)
     }
 }
 
@@ -99,7 +99,7 @@ impl DerefMut for Parser<'_> {
 }
 
 impl<'a> Parser<'a> {
-    fn program(&mut self) -> Result<Program> {
+    fn program(&mut self) -> Result<KernelProgram> {
         while !self.at_header() && self.at_label('b') {
             self.buffer()?;
         }
@@ -115,7 +115,8 @@ impl<'a> Parser<'a> {
             );
         }
         let outputs = self.list(Parser::declared_buffer)?;
-        let program = Program { buffers: std::mem::take(&mut self.buffers), kernels, outputs };
+        let program =
+            KernelProgram { buffers: std::mem::take(&mut self.buffers), kernels, outputs };
         if !self.checked {
             return Ok(program);
         }

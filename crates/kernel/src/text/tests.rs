@@ -1,14 +1,14 @@
 //! The text form: printed text is parsed back, and invalid text is rejected with its position.
 
-use crate::ir::{BufferKind, Inst, Program};
+use crate::ir::{BufferKind, Inst, KernelProgram};
 use girih_ir::{DType, Error, Literal};
 
 /// Fails unless a program equals its parsed text. Lowering calls this with each program that it
 /// gives in the tests of this crate.
 #[track_caller]
-pub fn round_trip(program: &Program) {
+pub fn round_trip(program: &KernelProgram) {
     let text = program.to_string();
-    let parsed = Program::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let parsed = KernelProgram::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     assert_eq!(&parsed, program, "{text}");
     assert_eq!(parsed.to_string(), text);
 }
@@ -95,13 +95,13 @@ const ALL: [&str; 6] = [REDUCTION, MATMUL, SCATTER, GATHER, LOOP, SORT];
 #[test]
 fn every_kind_of_kernel_is_read_and_printed_again() {
     for text in ALL {
-        let program: Program = text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let program: KernelProgram = text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"));
         round_trip(&program);
     }
     for text in [REDUCTION, MATMUL, SCATTER, SORT] {
-        assert_eq!(Program::parse(text).unwrap().to_string(), text);
+        assert_eq!(KernelProgram::parse(text).unwrap().to_string(), text);
     }
-    let program = Program::parse(GATHER).unwrap();
+    let program = KernelProgram::parse(GATHER).unwrap();
     let kernel = &program.kernels[0];
     assert_eq!((kernel.name.as_str(), kernel.accesses.len()), ("take, then add", 3));
     assert_eq!(kernel.accesses[0].strides.as_slice(), [-1]);
@@ -115,9 +115,9 @@ fn white_space_and_comments_mean_nothing() {
     let squeezed = "# a sum of squares\nb0=argument 0:f32[6] b1=f32[2] k over[2|3] prologue: \
                     v0=load b0[i1+i0+ -1+2*i0- -1] v1=mul(v0,v0):f32 # squares\n reduce sum v1 \
                     v0=core:f32 b1[i0]=v0 outputs:[b1]";
-    let mut program = Program::parse(squeezed).unwrap();
+    let mut program = KernelProgram::parse(squeezed).unwrap();
     program.kernels[0].name = "fused_mul_reduce_sum".into();
-    assert_eq!(program, Program::parse(REDUCTION).unwrap());
+    assert_eq!(program, KernelProgram::parse(REDUCTION).unwrap());
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn literals_keep_their_bits() {
     for dtype in DType::ALL {
         for value in [0.0, 1.0, -0.0, 0.1, 1e-40, f64::MAX, f64::NEG_INFINITY, f64::NAN, -f64::NAN]
         {
-            let mut program = Program::parse(REDUCTION).unwrap();
+            let mut program = KernelProgram::parse(REDUCTION).unwrap();
             let literal = Literal::from_f64(dtype, value);
             program.kernels[0].body.push(Inst::Literal(literal));
             round_trip(&program);
@@ -137,7 +137,7 @@ fn literals_keep_their_bits() {
 fn refused(text: &str, from: &str, to: &str, place: (usize, usize), expected: &str) {
     assert!(text.contains(from), "{from}");
     let broken = text.replacen(from, to, 1);
-    let error = Program::parse(&broken).expect_err(&broken);
+    let error = KernelProgram::parse(&broken).expect_err(&broken);
     let Error::Parse { line, column, reason, snippet } = &error else { panic!("{error:?}") };
     assert!(reason.contains(expected), "{reason}\n{snippet}");
     assert_eq!((*line, *column), place, "{reason}\n{snippet}");
@@ -241,16 +241,16 @@ fn outputs_with_unwritten_elements_are_refused() {
              b1[2*i0] = v0\nsecond over [2]\n  v0 = load b0[i0]\n  {second} = v0\noutputs: [b1]"
         )
     };
-    Program::parse(&halves("b1[2*i0 + 1]")).unwrap();
+    KernelProgram::parse(&halves("b1[2*i0 + 1]")).unwrap();
     for second in ["b1[2*i0]", "b1[i0]"] {
-        let error = Program::parse(&halves(second)).expect_err(second).to_string();
+        let error = KernelProgram::parse(&halves(second)).expect_err(second).to_string();
         assert!(
             error.contains("V8: it is not known that every element of b1 is written"),
             "{error}"
         );
     }
     let once = halves("b1[2*i0 + 1]").replace("second over [2]", "second over [1]");
-    let error = Program::parse(&once).expect_err("three of four").to_string();
+    let error = KernelProgram::parse(&once).expect_err("three of four").to_string();
     assert!(error.contains("V8: b1 holds 3 of 4 elements"), "{error}");
 }
 
@@ -265,11 +265,11 @@ fn the_border_around_a_part_and_the_part_are_disjoint() {
              inside over [3, 4]\n  v0 = load b0[4*i0 + i1]\n  b1[7 + 6*i0 + i1] = v0\noutputs: [b1]"
         )
     };
-    Program::parse(&padded("b1[11 + 6*i0 + i1]")).unwrap();
+    KernelProgram::parse(&padded("b1[11 + 6*i0 + i1]")).unwrap();
     for gaps in
         ["b1[10 + 6*i0 + i1]", "b1[12 + 6*i0 + i1]", "b1[11 + 5*i0 + i1]", "b1[11 + 2*i0 + i1]"]
     {
-        let error = Program::parse(&padded(gaps)).expect_err(gaps).to_string();
+        let error = KernelProgram::parse(&padded(gaps)).expect_err(gaps).to_string();
         assert!(error.contains("V8: it is not known that every element"), "{gaps}: {error}");
     }
 }

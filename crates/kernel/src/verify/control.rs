@@ -2,13 +2,13 @@
 
 use super::{Check, require, verify};
 use crate::control::{Control, Feed, Flow};
-use crate::ir::{BufferId, BufferKind, Kernel, Program};
+use crate::ir::{BufferId, BufferKind, Kernel, KernelProgram};
 use girih_ir::DType;
 
 /// A number of elements, and their dtype.
 type Size = (usize, DType);
 
-fn size(program: &Program, id: BufferId) -> Result<Size, String> {
+fn size(program: &KernelProgram, id: BufferId) -> Result<Size, String> {
     let buffer = program.buffers.get(id.0 as usize);
     buffer.map(|b| (b.numel, b.dtype)).ok_or_else(|| format!("V10: the program has no buffer {id}"))
 }
@@ -18,7 +18,7 @@ fn elements((numel, dtype): Size) -> String {
     format!("{numel} elements of {}", dtype.short())
 }
 
-pub(super) fn check(program: &Program, kernel: &Kernel, control: &Control) -> Check {
+pub(super) fn check(program: &KernelProgram, kernel: &Kernel, control: &Control) -> Check {
     let bare = kernel.body.insts.is_empty() && kernel.stores.is_empty();
     let form = bare && kernel.accesses.is_empty() && kernel.points() == 1;
     require(form && kernel.reduced() == 1, || {
@@ -56,7 +56,7 @@ pub(super) fn check(program: &Program, kernel: &Kernel, control: &Control) -> Ch
     require(all < isize::MAX as usize / 8, || {
         "V10: the programs need more memory than can be addressed".into()
     })?;
-    let bytes = control.layout().bytes;
+    let bytes = control.workspace_parts().bytes;
     let workspace = match control.workspace {
         Some(id) => size(program, id)?,
         None => (0, DType::U8),
@@ -83,7 +83,7 @@ fn parts(control: &Control, operand: usize) -> usize {
     }
 }
 
-fn check_operands(program: &Program, control: &Control, inner: &Program) -> Check {
+fn check_operands(program: &KernelProgram, control: &Control, inner: &KernelProgram) -> Check {
     for buffer in &inner.buffers {
         let BufferKind::Argument(i) = buffer.kind else { continue };
         let held = match control.operands.get(i) {
@@ -136,7 +136,7 @@ fn check_outputs(control: &Control) -> Check {
     Ok(())
 }
 
-fn check_carries(program: &Program, control: &Control) -> Check {
+fn check_carries(program: &KernelProgram, control: &Control) -> Check {
     for carry in 0..control.carries {
         let held = match control.operands[carry] {
             Feed::Buffer(id) => size(program, id)?,
@@ -155,7 +155,7 @@ fn check_carries(program: &Program, control: &Control) -> Check {
     Ok(())
 }
 
-fn check_results(program: &Program, control: &Control) -> Check {
+fn check_results(program: &KernelProgram, control: &Control) -> Check {
     let body = control.body();
     let given = body.outputs.len();
     for (number, result) in control.results.iter().enumerate() {

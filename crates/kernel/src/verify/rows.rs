@@ -1,11 +1,11 @@
 //! Rules V11 and V12: kernels over rows, and their locals.
 
 use super::{Check, check_kernel, reach, require};
-use crate::ir::{Access, BufferId, BufferKind, Core, Inst, Kernel, Program, RowwiseCore};
+use crate::ir::{Access, BufferId, BufferKind, Core, Inst, Kernel, KernelProgram, RowwiseCore};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-pub(super) fn check(program: &Program, kernel: &Kernel, rows: &RowwiseCore) -> Check {
+pub(super) fn check(program: &KernelProgram, kernel: &Kernel, rows: &RowwiseCore) -> Check {
     let form = kernel.extents.len() == 1 && kernel.parallel == 1;
     let bare = kernel.body.insts.is_empty() && kernel.stores.is_empty();
     require(form && bare && kernel.accesses.is_empty(), || {
@@ -51,7 +51,7 @@ fn check_passed(rows: &RowwiseCore, local: BufferId) -> Check {
 /// Whether the parts write disjoint parts of a buffer, as operands of a concatenation do, and no
 /// part reads the buffer: then rows need not stay separate.
 pub(crate) fn write_disjointly<'a>(
-    program: &Program,
+    program: &KernelProgram,
     parts: impl Iterator<Item = &'a Kernel> + Clone,
     id: BufferId,
 ) -> bool {
@@ -73,7 +73,7 @@ pub(crate) fn write_disjointly<'a>(
 /// Whether a kernel can be a part of a kernel over `rows` rows: it has the same number of points
 /// per row, and accesses only its own row of buffers that parts share.
 pub(crate) fn keeps_to_rows(
-    program: &Program,
+    program: &KernelProgram,
     part: &Kernel,
     rows: usize,
     shared: impl Fn(BufferId) -> bool,

@@ -6,7 +6,7 @@ use crate::{FusionOptions, Target, lower};
 use girih_ir::{GraphBuilder, OpCode, Result};
 
 /// A GEMM with an epilogue, and a reduction: a program to break.
-fn program() -> Result<Program> {
+fn program() -> Result<KernelProgram> {
     let mut b = GraphBuilder::default();
     let spec = TensorSpec::new([4, 4], DType::F32);
     let (x, y) = (b.input(spec.clone()), b.input(spec));
@@ -18,7 +18,7 @@ fn program() -> Result<Program> {
 }
 
 #[track_caller]
-fn check(rule: &str, damage: impl FnOnce(&mut Program)) {
+fn check(rule: &str, damage: impl FnOnce(&mut KernelProgram)) {
     let mut program = program().unwrap();
     verify(&program).unwrap();
     damage(&mut program);
@@ -130,15 +130,15 @@ const TOUCHING: [(&str, &str, &str); 7] = [
 ];
 
 /// The program of these kernels, which is not verified.
-fn unverified(kernels: &[&str]) -> Program {
+fn unverified(kernels: &[&str]) -> KernelProgram {
     let buffers = "b0 = argument 0: f32[4]\nb1 = f32[4]\nb2 = f32[4]\nb3 = f32[4]\nb4 = f32[2]\n\
                    b5 = argument 1: i64[4]\nb6 = i64[4]\nb7 = u8[256]\n";
     let text = format!("{buffers}{}outputs: [b2]", kernels.concat());
-    Program::read(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+    KernelProgram::read(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
 #[track_caller]
-fn violates(rule: &str, program: &Program) {
+fn violates(rule: &str, program: &KernelProgram) {
     let Err(err) = verify(program) else { panic!("nothing is wrong with {program}") };
     assert!(err.reason.contains(rule), "{err}\n{program}");
 }

@@ -2,7 +2,7 @@
 //! before it is read, and that no kernel touches a local of another one.
 
 use super::{Check, require, span};
-use crate::ir::{Access, BufferId, BufferKind, Core, Kernel, Program, Store};
+use crate::ir::{Access, BufferId, BufferKind, Core, Kernel, KernelProgram, Store};
 use smallvec::SmallVec;
 
 /// The strides and sizes of the dimensions that move, by ascending stride.
@@ -81,7 +81,7 @@ fn gcd(a: usize, b: usize) -> usize {
 
 /// The state of a program's buffers while its kernels run.
 pub(super) struct Flow<'a> {
-    program: &'a Program,
+    program: &'a KernelProgram,
     state: Vec<Contents<'a>>,
 }
 
@@ -101,7 +101,7 @@ struct Contents<'a> {
 
 impl<'a> Flow<'a> {
     /// The state before the first kernel.
-    pub fn new(program: &'a Program) -> Flow<'a> {
+    pub fn new(program: &'a KernelProgram) -> Flow<'a> {
         Flow { program, state: vec![Contents::default(); program.buffers.len()] }
     }
 

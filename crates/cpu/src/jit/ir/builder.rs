@@ -14,7 +14,7 @@ pub(in crate::jit) struct Builder {
 
 #[derive(Default)]
 struct State {
-    program: Program,
+    program: KernelProgram,
     known: rustc_hash::FxHashMap<Inst, Value>,
 }
 
@@ -177,7 +177,7 @@ impl Builder {
     }
 
     /// The program, without dead instructions.
-    pub fn finish(self) -> Program {
+    pub fn finish(self) -> KernelProgram {
         let program = self.state.into_inner().program;
         let mut live = vec![false; program.insts.len()];
         for (i, inst) in program.insts.iter().enumerate().rev() {
@@ -187,8 +187,8 @@ impl Builder {
             }
         }
         let mut renamed = vec![Value(0); program.insts.len()];
-        let Program { pointers, fold, cycle, .. } = program;
-        let mut out = Program { insts: Vec::new(), pointers, fold, cycle };
+        let KernelProgram { pointers, fold, cycle, .. } = program;
+        let mut out = KernelProgram { insts: Vec::new(), pointers, fold, cycle };
         for (i, inst) in program.insts.into_iter().enumerate().filter(|(i, _)| live[*i]) {
             renamed[i] = Value(out.insts.len() as u32);
             let inst = inst.renamed(|v| renamed[v.0 as usize]);

@@ -219,7 +219,7 @@ fn bytes_of(spec: &TensorSpec, seed: usize) -> Vec<u8> {
 
 /// Runs a program with generated code; also returns whether a loop is one function.
 fn run_generated(
-    program: &Program,
+    program: &KernelProgram,
     arguments: &[Vec<u8>],
 ) -> (Result<Vec<Vec<u8>>, ExecError>, bool) {
     let mut buffers: Vec<Vec<Line>> = program

@@ -6,7 +6,7 @@ use crate::cycle::{CycleDef, CycleMemory, Held, Kind, Origin};
 use girih_ir::ops::ScatterMode;
 use girih_ir::{DType, OpCode};
 use girih_kernel::control::{Control, Feed};
-use girih_kernel::{Access, BufferKind, Core, Inst, Kernel, Program};
+use girih_kernel::{Access, BufferKind, Core, Inst, Kernel, KernelProgram};
 use smallvec::smallvec;
 
 /// The carry that a kernel of the body copies to its result, so that others replace elements of it.
@@ -86,7 +86,7 @@ impl Build<'_> {
     /// The memory of a buffer of which all elements are indexed.
     pub(super) fn memory_of(
         &mut self,
-        program: &Program,
+        program: &KernelProgram,
         access: &Access,
         size: usize,
         arguments: Arguments<'_>,
@@ -110,7 +110,7 @@ impl Build<'_> {
     /// vectors.
     pub(super) fn scatter(
         &mut self,
-        program: &Program,
+        program: &KernelProgram,
         kernel: &Kernel,
         arguments: Arguments<'_>,
         values: &mut Values,

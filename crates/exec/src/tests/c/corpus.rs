@@ -8,11 +8,11 @@ use girih_ir::{
     Array, Attrs, AxisSet, Class, DType, Element, Graph, GraphBuilder, Literal, NodeId, Op, OpCode,
     TensorSpec,
 };
-use girih_kernel::{Buffer, BufferKind, FusionOptions, Program, Target, lower};
+use girih_kernel::{Buffer, BufferKind, FusionOptions, KernelProgram, Target, lower};
 use num_complex::Complex;
 
 /// The program of a graph, in primitive ops.
-fn lowered(graph: &Graph) -> Program {
+fn lowered(graph: &Graph) -> KernelProgram {
     let primitive = graph.decomposed().expect("definitions are well-formed");
     lower(primitive.as_ref().unwrap_or(graph), FusionOptions::ALL, &Target::CPU)
         .expect("the graph lowers")
@@ -179,7 +179,7 @@ fn graphs_of_several_ops() {
         b.matmul(x[0], weights)
     });
     for text in [SCATTER, SPLIT, RANDOM] {
-        let program = Program::parse(text).unwrap();
+        let program = KernelProgram::parse(text).unwrap();
         let array = |buffer: &Buffer| match buffer.dtype {
             DType::I64 => Array::from_f64([3], DType::I64, &[1.0, -1.0, 0.0]),
             dtype => numbers(&TensorSpec::new([buffer.numel], dtype)),

@@ -13,7 +13,7 @@ fn spec() -> TensorSpec {
     TensorSpec::new([2], DType::F64)
 }
 
-fn control_of(program: &Program) -> &Control {
+fn control_of(program: &KernelProgram) -> &Control {
     let found = program.kernels.iter().find_map(|k| match &k.core {
         Core::Control(control) => Some(&**control),
         _ => None,

@@ -41,7 +41,7 @@ fn mutated(text: &str, rng: &mut Rng) -> String {
 }
 
 /// Whether the program ends soon and takes arguments that can be made for it.
-fn is_small(program: &Program) -> bool {
+fn is_small(program: &KernelProgram) -> bool {
     let kernel = |kernel: &Kernel| {
         let nested = match &kernel.core {
             Core::Control(control) => {
@@ -60,7 +60,7 @@ fn is_small(program: &Program) -> bool {
 
 /// The bytes of each argument, small numbers; `None` if two buffers of different sizes are the same
 /// argument.
-fn arguments(program: &Program) -> Option<Vec<Vec<u8>>> {
+fn arguments(program: &KernelProgram) -> Option<Vec<Vec<u8>>> {
     let mut arguments: Vec<Option<Vec<u8>>> = vec![None; 64];
     for buffer in &program.buffers {
         let BufferKind::Argument(position) = buffer.kind else { continue };
@@ -88,7 +88,7 @@ fn a_program_that_the_verifier_takes_stays_within_its_memory() {
         let program = lower(&graph, options, &Target::CPU).expect("the graph is primitive");
         let text = program.to_string();
         for _ in 0..4 {
-            let Ok(program) = Program::parse(&mutated(&text, &mut rng)) else {
+            let Ok(program) = KernelProgram::parse(&mutated(&text, &mut rng)) else {
                 refused += 1;
                 continue;
             };

@@ -46,7 +46,7 @@ impl Builder<'_, '_> {
         mut map: AffineMap,
         reach: Reach,
     ) -> Result<(NodeId, isize, Dims<isize>), Rebuild> {
-        let mut extents = self.layout.extents.clone();
+        let mut extents = self.nest.extents.clone();
         if let Reach::Indexed(size) = reach {
             extents.push(size);
         }

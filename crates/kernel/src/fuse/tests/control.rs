@@ -13,7 +13,7 @@ fn spec() -> TensorSpec {
     TensorSpec::new([2], DType::F64)
 }
 
-fn control_of(program: &Program) -> &Control {
+fn control_of(program: &KernelProgram) -> &Control {
     let found = program.kernels.iter().find_map(|k| match &k.core {
         Core::Control(control) => Some(&**control),
         _ => None,
@@ -40,7 +40,7 @@ fn a_loop_is_one_kernel_with_the_results_that_are_asked_for() {
     assert_eq!(control.flow, Flow::Scan { length: 3, reverse: false });
     assert!(control.results.len() == 2 && control.results.iter().all(Option::is_some));
     // One of the carry's two buffers is the result.
-    assert_eq!(control.layout().bytes, 128, "{program}");
+    assert_eq!(control.workspace_parts().bytes, 128, "{program}");
     let text = program.to_string();
     assert!(
         text.contains("= scan of 3 parts with 1 carries and 1 slices(b0, b1, b2) in b"),
@@ -95,7 +95,7 @@ fn a_composite_in_a_region_is_refused() {
 }
 
 #[track_caller]
-fn damaged(part: &str, damage: impl FnOnce(&mut Program)) {
+fn damaged(part: &str, damage: impl FnOnce(&mut KernelProgram)) {
     let g = graph(|b| {
         let (c, x, k) =
             (b.input(spec()), b.input(TensorSpec::new([3, 2], DType::F64)), b.input(spec()));
@@ -111,7 +111,7 @@ fn damaged(part: &str, damage: impl FnOnce(&mut Program)) {
     assert!(error.reason.contains(part), "{error}\n{program}");
 }
 
-fn inner(program: &mut Program) -> &mut Control {
+fn inner(program: &mut KernelProgram) -> &mut Control {
     match &mut program.kernels[0].core {
         Core::Control(control) => control,
         core => unreachable!("{core:?}"),

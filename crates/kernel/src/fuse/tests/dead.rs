@@ -1,13 +1,13 @@
 //! No kernel stores a value that nothing reads: neither in memory nor as a local.
 
 use super::*;
-use crate::ir::{BufferId, Core, Inst, Kernel, Program};
+use crate::ir::{BufferId, Core, Inst, Kernel, KernelProgram};
 use girih_ir::Literal;
 use girih_ir::ops::{PadDim, ScatterMode, SliceDim};
 
 /// The buffers that a map, a reduction or a GEMM stores for nothing. Kernels that check indices may
 /// do so.
-pub(super) fn unread(program: &Program) -> Vec<BufferId> {
+pub(super) fn unread(program: &KernelProgram) -> Vec<BufferId> {
     let parts = |kernel: &Kernel| match &kernel.core {
         Core::Rows(rows) => rows.parts.clone(),
         _ => vec![kernel.clone()],
@@ -109,11 +109,11 @@ fn independent_maps_of_one_row_have_no_locals() {
     let text = "b0 = argument 0: f32[4]\nb1 = f32[4]\nb2 = f32[4]\nmaps over [1]\n  \
                 local b1: 16 bytes a row\n  one over [4]\n    v0 = load b0[i0]\n    b1[i0] = v0\n  \
                 other over [4]\n    v0 = load b0[i0]\n    b2[i0] = v0\noutputs: [b2]";
-    let program = Program::read(text).unwrap();
+    let program = KernelProgram::read(text).unwrap();
     let Core::Rows(rows) = &program.kernels[0].core else { panic!("{program}") };
     assert!(!rows.are_independent(), "a local has no memory in a plain map");
-    assert!(Program::parse(text).is_err(), "no part reads the local");
-    let without = Program::parse(&text.replace("  local b1: 16 bytes a row\n", "")).unwrap();
+    assert!(KernelProgram::parse(text).is_err(), "no part reads the local");
+    let without = KernelProgram::parse(&text.replace("  local b1: 16 bytes a row\n", "")).unwrap();
     let Core::Rows(rows) = &without.kernels[0].core else { panic!("{without}") };
     assert!(rows.are_independent());
 }
@@ -124,7 +124,7 @@ fn a_kernel_that_checks_an_index_is_kept() {
                 take over [4]\n  v0 = load b1[i0]\n  v1 = gather b0[0] + 1*v0 of 4\n  b2[i0] = v1\n\
                 copy over [4]\n  v0 = load b0[i0]\n  b3[i0] = v0\noutputs: [b2, b3]";
     for (needed, kernels) in [([true, false], 1), ([false, true], 2), ([true, true], 2)] {
-        let mut program = Program::parse(text).unwrap();
+        let mut program = KernelProgram::parse(text).unwrap();
         let mut live = [false, false, needed[0], needed[1]];
         let kept = crate::dead::remove_dead_stores(&mut program.kernels, &mut live);
         assert_eq!(kept.iter().filter(|kept| **kept).count(), kernels, "{needed:?}");

@@ -1,7 +1,9 @@
 //! Naive evaluators against which lowering is tested: one for graphs, one for programs. Every value
 //! is an f64, and every loop is explicit.
 
-use crate::ir::{Access, Block, BufferKind, Core, Inst, Kernel, Program, ReduceOp, Store, Val};
+use crate::ir::{
+    Access, Block, BufferKind, Core, Inst, Kernel, KernelProgram, ReduceOp, Store, Val,
+};
 use girih_ir::{Attrs, Class, Graph, Literal, Node, NodeId, OpCode};
 
 /// A tensor's or buffer's elements.
@@ -169,7 +171,7 @@ impl Run<'_> {
 }
 
 /// Runs a program; arguments by position.
-pub fn program(program: &Program, arguments: &[Data]) -> Vec<Data> {
+pub fn program(program: &KernelProgram, arguments: &[Data]) -> Vec<Data> {
     let buffer = |b: &crate::ir::Buffer| match b.kind {
         BufferKind::Argument(i) => arguments[i].clone(),
         BufferKind::Computed => vec![f64::NAN; b.numel],

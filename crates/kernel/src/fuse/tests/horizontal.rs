@@ -2,15 +2,15 @@
 
 use super::eval;
 use super::*;
-use crate::ir::{Core, Kernel, Program};
+use crate::ir::{Core, Kernel, KernelProgram};
 use crate::place::donations;
 
-fn kernels(graph: &Graph) -> Program {
+fn kernels(graph: &Graph) -> KernelProgram {
     lower(graph, FusionOptions::ALL, &Target::CPU).expect("the graph is primitive")
 }
 
 /// The number of parts of each kernel; 0 for a kernel without parts.
-fn parts(program: &Program) -> Vec<usize> {
+fn parts(program: &KernelProgram) -> Vec<usize> {
     let of = |kernel: &Kernel| match &kernel.core {
         Core::Rows(rows) => rows.parts.len(),
         _ => 0,

@@ -2,9 +2,9 @@
 
 use super::eval;
 use super::*;
-use crate::ir::{Core, Kernel, Program};
+use crate::ir::{Core, Kernel, KernelProgram};
 
-fn kernels(graph: &Graph) -> Program {
+fn kernels(graph: &Graph) -> KernelProgram {
     lower(graph, FusionOptions::ALL, &Target::CPU).expect("the graph is primitive")
 }
 

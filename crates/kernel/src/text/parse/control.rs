@@ -2,7 +2,7 @@
 
 use super::{MAX_DEPTH, Parser};
 use crate::control::{Control, Feed, Flow, Splat};
-use crate::ir::{BufferId, Core, Program};
+use crate::ir::{BufferId, Core, KernelProgram};
 use girih_ir::{Literal, Result};
 
 /// The control flow, the number of carries and the number of slices.
@@ -78,7 +78,7 @@ impl Parser<'_> {
     }
 
     /// A program in braces, which has buffers of its own.
-    fn inner(&mut self) -> Result<Program> {
+    fn inner(&mut self) -> Result<KernelProgram> {
         let outer = std::mem::take(&mut self.buffers);
         self.depth += 1;
         let program = self.program();
