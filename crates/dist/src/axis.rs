@@ -72,6 +72,11 @@ impl Split {
         own * block + if part == whole % parts { rest } else { 0 }
     }
 
+    /// The first element and the number of elements of a processor that has one contiguous part.
+    pub fn range(self, size: usize, part: usize) -> (usize, usize) {
+        (part.saturating_mul(self.block(size)).min(size), self.len(size, part))
+    }
+
     pub fn spans(self, size: usize, part: usize) -> Vec<Span> {
         let (block, parts) = (self.block(size), self.parts());
         let part = if let Split::Whole = self { 0 } else { part };

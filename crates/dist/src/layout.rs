@@ -2,6 +2,7 @@
 
 use crate::axis::{Span, Split};
 use crate::{LayoutError, Result};
+use girih_ir::{DeviceMesh, DimSpec, P, Sharding};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -239,6 +240,28 @@ impl MeshLayout {
     /// The number of processors of the mesh.
     pub fn total_pes(&self) -> usize {
         self.rows * self.cols
+    }
+
+    /// The layout as a sharding of tensors of a rank, over a mesh with axes `row` and `col` and the
+    /// processors in row-major order. `None` for blocks that are assigned cyclically and for a
+    /// table, which no spec of axes describes.
+    ///
+    /// Errors: [`LayoutError::Rank`]; [`LayoutError::Size`] for more processors than a mesh may have.
+    pub fn sharding(&self, rank: usize) -> Result<Option<Sharding>> {
+        let splits = self.splits(rank)?;
+        let entry = |&(split, axis): &(Split, MeshAxis)| match (split, axis) {
+            (Split::Whole, _) => Some(DimSpec::default()),
+            (Split::Block { .. }, MeshAxis::Row) => Some("row".into()),
+            (Split::Block { .. }, MeshAxis::Col) => Some("col".into()),
+            (Split::Cyclic { .. }, _) => None,
+        };
+        let entries: Option<Vec<DimSpec>> = splits.iter().map(entry).collect();
+        let Some(entries) = entries.filter(|_| self.custom.is_none()) else { return Ok(None) };
+        let too_many =
+            |_| LayoutError::Size { what: "the number of processors", found: self.total_pes() };
+        let mesh = DeviceMesh::new(&[self.rows, self.cols], &["row", "col"]).map_err(too_many)?;
+        let sharding = Sharding::new(mesh, P::new(entries));
+        Ok(Some(sharding.expect("each axis is named once, by with_axes")))
     }
 
     /// The processors in row-major order.

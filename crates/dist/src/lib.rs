@@ -1,13 +1,21 @@
-//! Distribution of tensors over processors: a [`MeshLayout`] determines which part of a tensor
-//! belongs to which processor of a mesh with axes `(row, col)`.
+//! Distribution of tensors over processors. [`rectangles`] gives what each processor of a mesh owns
+//! under a [`Sharding`](girih_ir::Sharding); a [`MeshLayout`] distributes over a mesh with axes
+//! `(row, col)`, also in blocks assigned cyclically or by a table.
 //!
-//! This crate only uses sizes; it does not depend on dtypes, memory or data movement.
+//! This crate computes with sizes. It moves no data, knows no memory and no devices, and has no list
+//! of ops: it asks an op's factors and its definition.
 #![forbid(unsafe_code)]
 
 mod axis;
 mod error;
 mod layout;
+mod ownership;
+mod rect;
 
 pub use axis::{Span, spans};
 pub use error::{LayoutError, Result};
 pub use layout::{LayoutKind, MeshAxis, MeshLayout, Pe, TileRect};
+pub use ownership::{
+    is_fully_replicated, largest_shape, local_shape, parts, rectangles, same_ownership,
+};
+pub use rect::{Extent, Rect};

@@ -72,6 +72,14 @@ fn check(layout: &MeshLayout, shape: &[usize; 2]) {
         }
         assert!(filled.iter().all(|&filled| filled), "{layout} {shape:?}: {at:?} has gaps");
     }
+    if let Some(sharding) = layout.sharding(2).unwrap() {
+        for (at, rect) in layout.pes().zip(crate::rectangles(&sharding, shape).unwrap()) {
+            assert_eq!(layout.tile_shape(at, shape).unwrap(), rect.extent.to_vec());
+            for tile in layout.rectangles(at, shape).unwrap() {
+                assert_eq!(tile.start, rect.start.to_vec(), "{layout} {shape:?} {at:?}");
+            }
+        }
+    }
     for (number, found) in owners.into_iter().enumerate() {
         let index = [number / shape[1], number % shape[1]];
         assert_eq!(layout.owners(&index, shape).unwrap(), found, "{layout} {shape:?} {index:?}");
@@ -150,6 +158,25 @@ fn layouts_are_compatible_if_each_pe_owns_the_same_elements() {
     assert!(same(&MeshLayout::block_cyclic(3, 4, 4, 3).unwrap(), &grid(3, 4), &shape));
     assert!(!same(&MeshLayout::block_cyclic(3, 4, 2, 3).unwrap(), &grid(3, 4), &shape));
     assert!(!same(&MeshLayout::replicated(2, 2).unwrap(), &grid(2, 2), &shape));
+}
+
+/// The table of layouts and shardings in the documents.
+#[test]
+fn layouts_are_shardings_over_rows_and_columns() {
+    let spec = |layout: &str, rank| {
+        let sharding = layout.parse::<MeshLayout>().unwrap().sharding(rank).unwrap();
+        sharding.map_or("none".into(), |s| format!("{} {:?}", s.spec(), s.mesh().shape()))
+    };
+    assert_eq!(spec("SinglePE", 2), "<*, *> [1, 1]");
+    assert_eq!(spec("RowPartition(4)", 2), "<row, *> [4, 1]");
+    assert_eq!(spec("ColPartition(8)", 2), "<*, col> [1, 8]");
+    assert_eq!(spec("Grid(4, 8)", 3), "<row, col, *> [4, 8]");
+    assert_eq!(spec("Grid(4, 8)[1, -1]", 2), "<col, *> [4, 8]");
+    assert_eq!(spec("Replicated(2, 2)", 1), "<*> [2, 2]");
+    assert_eq!(spec("BlockCyclic(2, 2, 1, 1)", 2), "none");
+    assert!(MeshLayout::grid(2, 2).unwrap().sharding(1).is_err());
+    let large = MeshLayout::grid(1 << 13, 1 << 12).unwrap().sharding(2);
+    assert!(matches!(large, Err(LayoutError::Size { .. })));
 }
 
 #[test]

@@ -1,0 +1,71 @@
+//! Rectangles of a tensor: a contiguous range along each dimension.
+
+use smallvec::SmallVec;
+use std::fmt;
+
+/// A position or a number of elements along each dimension.
+pub type Extent = SmallVec<[usize; 4]>;
+
+/// The elements of a tensor in a range along each dimension.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rect {
+    /// The index of the first element.
+    pub start: Extent,
+    /// The number of elements along each dimension.
+    pub extent: Extent,
+}
+
+impl Rect {
+    /// All elements of a tensor.
+    pub fn whole(shape: &[usize]) -> Rect {
+        Rect { start: SmallVec::from_elem(0, shape.len()), extent: SmallVec::from_slice(shape) }
+    }
+
+    /// The number of elements, 1 for a scalar. Saturates.
+    pub fn len(&self) -> usize {
+        if self.is_empty() { 0 } else { self.extent.iter().fold(1, |n, &e| n.saturating_mul(e)) }
+    }
+
+    /// True if there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.extent.contains(&0)
+    }
+
+    /// The elements that both have; `None` if there are none.
+    pub fn intersection(&self, other: &Rect) -> Option<Rect> {
+        let mut both = self.clone();
+        for axis in 0..self.start.len() {
+            let start = self.start[axis].max(other.start[axis]);
+            let end =
+                (self.start[axis] + self.extent[axis]).min(other.start[axis] + other.extent[axis]);
+            if start >= end {
+                return None;
+            }
+            (both.start[axis], both.extent[axis]) = (start, end - start);
+        }
+        Some(both)
+    }
+
+    /// True if all elements of the other rectangle are here.
+    pub fn contains(&self, other: &Rect) -> bool {
+        other.is_empty() || self.intersection(other).as_ref() == Some(other)
+    }
+}
+
+impl fmt::Display for Rect {
+    /// Half-open ranges, as in `[0..2, 4..8]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (i, (start, extent)) in self.start.iter().zip(&self.extent).enumerate() {
+            let comma = if i > 0 { ", " } else { "" };
+            write!(f, "{comma}{start}..{}", start + extent)?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl fmt::Debug for Rect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
