@@ -342,7 +342,7 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
 /// `-(y log x + (1 - y) log(1 - x))` for probabilities `x` and targets `y`; logarithms are clamped
 /// to at least -100.
 pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
-    linear: Linearity::In(&[&[1]]),
+    linear: Linearity::AffineIn(&[&[1]]),
     factors: Factoring::Rule(factoring::elementwise),
     batching: Some(Batching::Broadcast),
     arity: (2, 2),
