@@ -10,6 +10,7 @@ mod axis;
 mod error;
 mod layout;
 mod ownership;
+pub mod propagate;
 mod rect;
 
 pub use axis::{Span, spans};
