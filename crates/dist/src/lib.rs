@@ -12,6 +12,7 @@ mod layout;
 mod ownership;
 pub mod propagate;
 mod rect;
+mod reshard;
 
 pub use axis::{Span, spans};
 pub use error::{LayoutError, Result};
@@ -20,3 +21,4 @@ pub use ownership::{
     is_fully_replicated, largest_shape, local_shape, parts, rectangles, same_ownership,
 };
 pub use rect::{Extent, Rect};
+pub use reshard::{Kind, Phase, Reshard, Transfer, reshard};

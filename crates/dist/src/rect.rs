@@ -50,6 +50,23 @@ impl Rect {
     pub fn contains(&self, other: &Rect) -> bool {
         other.is_empty() || self.intersection(other).as_ref() == Some(other)
     }
+
+    /// At most `parts` rectangles of nearly equal size that have the elements, cut along the longest
+    /// dimension, the first one among equals.
+    pub(crate) fn split(&self, parts: usize) -> Vec<Rect> {
+        let longest = (0..self.extent.len()).rev().max_by_key(|&axis| self.extent[axis]);
+        let Some(axis) = longest.filter(|_| parts > 1) else { return vec![self.clone()] };
+        let pieces = (0..parts).filter_map(|part| {
+            let size = self.extent[axis];
+            // As equal as possible, unlike the chunks of a sharding: nobody sees these pieces.
+            let (start, end) = (size * part / parts, size * (part + 1) / parts);
+            let mut piece = self.clone();
+            piece.start[axis] += start;
+            piece.extent[axis] = end - start;
+            (!piece.is_empty()).then_some(piece)
+        });
+        pieces.collect()
+    }
 }
 
 impl fmt::Display for Rect {
