@@ -1,6 +1,8 @@
 //! Tests of propagation: the documented examples, one conflict for each rule of RESOLVE, and
 //! partial values.
 
+mod local;
+
 use super::*;
 use girih_ir::ops::Attrs;
 use girih_ir::{DType, OpCode, Shape};
