@@ -48,6 +48,9 @@ impl Graph {
             let kept = hints.iter().map(moved).filter(|(id, _)| id.0 != u32::MAX);
             Arc::new(kept.collect())
         });
+        graph.shardings = self.moved_shardings(|id| {
+            Some(renumbered[id.index()]).filter(|number| number.0 != u32::MAX)
+        });
         let mut argument = vec![u32::MAX; self.len()];
         for (position, id) in self.arguments().enumerate() {
             argument[id.index()] = position as u32;
@@ -60,9 +63,12 @@ impl Graph {
     /// A hash of each node's computation: equal for equal computations, whatever their numbering.
     fn structure_hashes(&self) -> Vec<u64> {
         let mut hashes: Vec<u64> = Vec::with_capacity(self.len());
-        for (_, node) in self.nodes() {
+        for (id, node) in self.nodes() {
             let mut hasher = FxHasher::default();
             (&node.op, &node.spec).hash(&mut hasher);
+            if let Some(spec) = self.partition(id) {
+                spec.hash(&mut hasher);
+            }
             node.inputs.iter().for_each(|i| hashes[i.index()].hash(&mut hasher));
             hashes.push(hasher.finish());
         }

@@ -7,6 +7,7 @@ use crate::ops::control::Control;
 use crate::ops::fields::Context;
 use crate::ops::{Attrs, Class, OpCall};
 use crate::rewrite::Origins;
+use crate::sharding::Table;
 use crate::source::Sources;
 use crate::{DType, Error, Iteration, Literal, Op, OpCode, Result, TensorSpec};
 use smallvec::SmallVec;
@@ -94,6 +95,9 @@ pub struct Graph {
     pub(crate) hints: Option<Arc<BTreeMap<NodeId, Hints>>>,
     #[serde(skip)]
     interface: Option<Arc<Interface>>,
+    /// Shardings of the nodes that have one. Stored programs are for one device and have none.
+    #[serde(skip)]
+    pub(crate) shardings: Option<Arc<Table>>,
 }
 
 /// Facts for callers that are not stored in nodes. The interface does not change the computed
@@ -110,6 +114,7 @@ impl PartialEq for Graph {
         self.nodes == other.nodes
             && self.outputs == other.outputs
             && self.hints == other.hints
+            && self.shardings == other.shardings
             && self.output_names() == other.output_names()
             && self.guards() == other.guards()
     }
@@ -416,7 +421,7 @@ impl Graph {
     }
 
     /// The part of the graph that computes some nodes, which are its outputs, and the number in the
-    /// part of each node of this graph. Nodes keep their order and hints, and the part the guards.
+    /// part of each node of this graph. Nodes keep their order, hints and shardings, and the part the guards.
     pub fn part(&self, outputs: &[NodeId]) -> (Graph, Vec<Option<NodeId>>) {
         let (mut part, mut places) = (Graph::new(), vec![None; self.len()]);
         let wanted = self.ancestors(outputs);
@@ -430,6 +435,7 @@ impl Graph {
         }
         part.set_outputs(outputs.iter().filter_map(|o| places[o.index()]));
         part.set_guards(self.guards().to_vec());
+        part.shardings = self.moved_shardings(|id| places[id.index()]);
         (part, places)
     }
 
@@ -439,7 +445,7 @@ impl Graph {
     }
 
     /// Checks every invariant, in the graph and in its regions: operands precede users, arities,
-    /// inferred specs, attributes of leaves, sizes in range, existing outputs.
+    /// inferred specs, attributes of leaves, sizes in range, one mesh, existing outputs.
     ///
     /// Errors: [`Error::Invalid`] naming the first node that breaks an invariant.
     pub fn verify(&self) -> Result<()> {
@@ -471,6 +477,7 @@ impl Graph {
                 return Err(invalid(format!("its spec is {}, inferred {spec}", node.spec)));
             }
         }
+        self.verify_shardings()?;
         match self.outputs.iter().find(|o| o.index() >= self.len()) {
             None => Ok(()),
             Some(o) => Err(Error::Invalid {

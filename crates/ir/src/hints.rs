@@ -16,9 +16,6 @@ pub const FUSE: &str = "fuse";
 /// The only value of [`FUSE`] that the compiler reads.
 pub const NO: &str = "no";
 
-/// Separates outputs from isolated nodes in the canonical encoding; no node has this id.
-const ISOLATED: u32 = u32::MAX;
-
 impl Graph {
     /// The hints of a node.
     pub fn hints(&self, id: NodeId) -> &Hints {
@@ -47,15 +44,6 @@ impl Graph {
     pub fn isolated(&self) -> impl Iterator<Item = NodeId> + '_ {
         let hinted = self.hints.iter().flat_map(|hints| hints.iter());
         hinted.filter(|(_, hints)| hints.get(FUSE).is_some_and(|v| v == NO)).map(|(id, _)| *id)
-    }
-
-    /// Appends the isolated nodes, if there are any.
-    pub(crate) fn encode_isolated(&self, out: &mut Vec<u8>) {
-        let mut isolated = self.isolated().peekable();
-        if isolated.peek().is_some() {
-            out.extend_from_slice(&ISOLATED.to_le_bytes());
-            isolated.for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
-        }
     }
 
     /// Appends all hints, for cache keys of results that depend on hints.

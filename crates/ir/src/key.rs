@@ -11,6 +11,8 @@ const END: u8 = u8::MAX;
 /// Replaces the kind of the attributes ([`Attrs::kind`]) if an earlier node has the same regions.
 /// The position of these regions among the distinct regions follows.
 const SAME_REGIONS: u8 = u8::MAX;
+/// Precedes each section behind the outputs; no node has this id.
+const SECTION: u32 = u32::MAX;
 
 impl Graph {
     /// Appends the canonical encoding: everything that determines the computed values, and nothing
@@ -25,7 +27,21 @@ impl Graph {
         self.nodes().for_each(|(_, node)| encode_node(node, &mut controls, out));
         out.push(END);
         outputs.iter().for_each(|output| output.0.encode_key(out));
-        self.encode_isolated(out);
+        self.encode_sections(out);
+    }
+
+    /// Appends the sections of the canonical encoding that most graphs do not have: the isolated
+    /// nodes, then the shardings.
+    fn encode_sections(&self, out: &mut Vec<u8>) {
+        let mut isolated = self.isolated().peekable();
+        if isolated.peek().is_some() || self.shardings.is_some() {
+            out.extend_from_slice(&SECTION.to_le_bytes());
+            isolated.for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
+        }
+        if self.shardings.is_some() {
+            out.extend_from_slice(&SECTION.to_le_bytes());
+            self.encode_shardings(out);
+        }
     }
 }
 

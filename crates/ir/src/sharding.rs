@@ -21,12 +21,15 @@
 mod check;
 mod mesh;
 mod spec;
+mod table;
 #[cfg(test)]
 mod tests;
 mod text;
 
 pub use mesh::{DeviceMesh, Link, MAX_PROCESSORS};
 pub use spec::{AxisRef, DimSpec, P, SubAxis};
+pub(crate) use table::Table;
+pub(crate) use text::{mesh as read_mesh, spec as read_spec};
 
 use crate::{Error, Result};
 use std::fmt;

@@ -5,6 +5,7 @@
 //! ```text
 //! header   "PFGB", version u32 (1), flags u32, node count u32
 //!          [flag 2] interface length u32, interface (see below)
+//!          [flag 3] shardings length u32, shardings (see below)
 //! record   id u64
 //!          node type u8   0 constant, 1 parameter, 2 input, 4..=14 an op (see `codes::node_type`)
 //!          op type u8     of an op: its code; 255: name length u16 and name follow
@@ -19,8 +20,8 @@
 //!          CRC-32 (IEEE) u32 of all bytes before it
 //! ```
 //!
-//! Flag 0 (attributes), flag 1 (data of arguments) and flag 2 (interface) are set only if a graph
-//! needs them. A graph without attributes is written byte for byte as in the first version of the
+//! Flag 0 (attributes), flag 1 (data of arguments), flag 2 (interface) and flag 3 (shardings) are set
+//! only if a graph needs them. A graph without attributes is written byte for byte as in the first version of the
 //! format.
 //!
 //! The attribute section starts with a byte that is 1 if the op has attributes, or 2 if the
@@ -40,9 +41,14 @@
 //! length u32: symbols (`batch=2 in 1..=64`: name, traced value, range), guards (`batch*2 >= 9`),
 //! and the names of the outputs, one for each or none. A size whose highest bit is set is an
 //! expression over the symbols: its other bits are the length of the text that follows.
+//!
+//! The shardings are the mesh as a text after its length u32, then a count u32 and, for each value
+//! with a sharding, the position of its record u32 and its spec as a text after its length u32. The
+//! texts are those of [`crate::sharding`].
 
 mod codes;
 mod read;
+mod shardings;
 #[cfg(test)]
 mod tests;
 
@@ -65,6 +71,8 @@ const ATTRIBUTES: u32 = 1;
 const DATA: u32 = 2;
 /// Flag: the graph has symbols, guards or output names.
 const INTERFACE: u32 = 4;
+/// Flag: values have shardings.
+const SHARDINGS: u32 = 8;
 /// Data length that marks missing data.
 const ABSENT: u64 = u64::MAX;
 const HEADER: usize = 16;
@@ -107,6 +115,7 @@ impl File {
         if flags & INTERFACE != 0 {
             self.interface(&mut out);
         }
+        shardings::encode(&self.graph, &mut out);
         for (id, node) in self.graph.nodes() {
             self.record(id, node, flags, &mut out);
         }
@@ -178,6 +187,7 @@ impl File {
         (ATTRIBUTES * u32::from(attributes))
             | (DATA * u32::from(data))
             | (INTERFACE * u32::from(interface))
+            | (SHARDINGS * u32::from(self.graph.own_mesh().is_some()))
     }
 
     /// The hints that the hint section of a record stores, because the record has no field for

@@ -5,9 +5,10 @@ use super::codes::{
     CONSTANT, EXTENDED, FIRST_OP, INPUT, LAST_OP, OPS, PARAMETER, StoredLayout, decode_text,
     op_named, utf8,
 };
+use super::shardings::Shardings;
 use super::{
-    ABSENT, ATTRIBUTES, DATA, File, HEADER, INTERFACE, KIND, KIND_CONSTANT, LAYOUT, MAGIC, VERSION,
-    crc32, data_size,
+    ABSENT, ATTRIBUTES, DATA, File, HEADER, INTERFACE, KIND, KIND_CONSTANT, LAYOUT, MAGIC,
+    SHARDINGS, VERSION, crc32, data_size,
 };
 use crate::dim::{Guard, Guards, Symbol};
 use crate::ops::Class;
@@ -45,6 +46,10 @@ pub(crate) fn decode_region(bytes: &[u8], depth: usize) -> Result<File> {
         0 => None,
         _ => Some(Interface::decode(&mut rest).map_err(|e| failed(rest.rest, e))?),
     };
+    let shardings = match flags & SHARDINGS {
+        0 => None,
+        _ => Some(Shardings::decode(&mut rest).map_err(|e| failed(rest.rest, e))?),
+    };
     rest.symbols = interface.as_ref().map(|interface| &*interface.symbols);
     let mut reader = Reader { file: File::default(), ids: HashMap::new(), flags, bytes: rest };
     let decided = Guards::new();
@@ -55,6 +60,9 @@ pub(crate) fn decode_region(bytes: &[u8], depth: usize) -> Result<File> {
     if let Some(interface) = interface {
         let named = interface.attach(&mut file.graph, decided.collected());
         named.map_err(|expected| failed(&[], expected))?;
+    }
+    if let Some(shardings) = shardings {
+        shardings.attach(&mut file.graph).map_err(|expected| failed(&[], expected))?;
     }
     Ok(file)
 }
@@ -138,8 +146,8 @@ fn check(bytes: &[u8]) -> Result<&[u8]> {
     if word(4) != VERSION {
         return Err(format_error(4, format!("version {}; this reads version {VERSION}", word(4))));
     }
-    if word(8) & !(ATTRIBUTES | DATA | INTERFACE) != 0 {
-        let reason = format!("unknown flags {:#x}; this reads 1, 2 and 4", word(8));
+    if word(8) & !(ATTRIBUTES | DATA | INTERFACE | SHARDINGS) != 0 {
+        let reason = format!("unknown flags {:#x}; this reads 1, 2, 4 and 8", word(8));
         return Err(format_error(8, reason));
     }
     let end = bytes.len() - 4;

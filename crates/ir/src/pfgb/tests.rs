@@ -382,7 +382,7 @@ fn inconsistent_files_are_refused() {
     let footer = "01000000 0000000000000000";
     refused(&format!("50464743 01000000 00000000 00000000 {footer}"), "expected \"PFGB\"");
     refused(&format!("50464742 02000000 00000000 00000000 {footer}"), "version 2");
-    refused(&format!("{} {footer}", head(8, 0)), "unknown flags 0x8");
+    refused(&format!("{} {footer}", head(16, 0)), "unknown flags 0x10");
     refused(&format!("{} {node} {footer}", head(0, u32::MAX)), "4294967295 nodes");
     refused(&format!("{} {node} ffffffff", head(0, 1)), "4294967295 elements");
     refused(&format!("{} {node} {node} {footer}", head(0, 2)), "found 0 twice");

@@ -143,6 +143,11 @@ impl DeviceMesh {
         Ok(self.change(|inner| inner.name = Some(name.into())))
     }
 
+    /// The mesh without a name.
+    pub fn unnamed(self) -> DeviceMesh {
+        self.change(|inner| inner.name = None)
+    }
+
     /// The mesh with these devices, in row-major order.
     ///
     /// Errors: [`Error::InvalidArgument`](crate::Error::InvalidArgument) for another number of devices

@@ -211,7 +211,7 @@ fn field(c: &mut Cursor<'_>, spec: &mut P) -> Result<()> {
 }
 
 /// Reads a spec at a cursor.
-fn spec(c: &mut Cursor<'_>) -> Result<P> {
+pub(crate) fn spec(c: &mut Cursor<'_>) -> Result<P> {
     let mut spec = P::default();
     c.symbol("<")?;
     while !c.accept(">") {
@@ -294,7 +294,8 @@ fn field_name(c: &mut Cursor<'_>, field: &str) -> Result<()> {
     c.symbol("=")
 }
 
-fn mesh(c: &mut Cursor<'_>) -> Result<DeviceMesh> {
+/// Reads a mesh at a cursor.
+pub(crate) fn mesh(c: &mut Cursor<'_>) -> Result<DeviceMesh> {
     c.symbol("@")?;
     let label = if c.rest().starts_with('(') { None } else { Some(name(c, "the mesh's name")?) };
     c.symbol("(")?;

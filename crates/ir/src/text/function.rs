@@ -11,7 +11,8 @@
 //!
 //! Arguments are numbered `%a`, parameters `%p`, tensors that the function holds `%c`, and all
 //! other values `%v`. Constants are printed at their uses. Branches and loop bodies are printed as
-//! functions after the node's operands. This text is not parsed, unlike the text form of
+//! functions after the node's operands. If values have shardings, the mesh is above the function, and
+//! a value is `%v1: f32[4,3](<*, tp>)`. This text is not parsed, unlike the text form of
 //! [`crate::text`].
 
 use super::quoted;
@@ -36,8 +37,17 @@ impl Graph {
 
 impl fmt::Display for Function<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(mesh) = self.graph.mesh() {
+            writeln!(f, "{mesh}")?;
+        }
         self.write(f, "")
     }
+}
+
+/// `f32[4,8]`, or `f32[4,8](<*, tp>)` for a value with a sharding.
+fn sharded(graph: &Graph, id: NodeId) -> String {
+    let sharding = graph.partition(id).map(|spec| format!("({spec})"));
+    typed(graph.spec(id)) + &sharding.unwrap_or_default()
 }
 
 /// `f32[4,8]`
@@ -78,9 +88,8 @@ impl Function<'_> {
         let (graph, names) = (self.graph, names(self.graph, self.holds));
         let name = |id: NodeId| names[id.index()].clone();
         let arguments = graph.ids().filter(|&id| name(id).starts_with("%a"));
-        let arguments =
-            listed(arguments.map(|id| format!("{}: {}", name(id), typed(graph.spec(id)))));
-        let results = listed(graph.outputs().iter().map(|&id| typed(graph.spec(id))));
+        let arguments = listed(arguments.map(|id| format!("{}: {}", name(id), sharded(graph, id))));
+        let results = listed(graph.outputs().iter().map(|&id| sharded(graph, id)));
         match graph.outputs().len() {
             1 => writeln!(f, "fn({arguments}) -> {results} {{")?,
             _ => writeln!(f, "fn({arguments}) -> ({results}) {{")?,
@@ -88,7 +97,7 @@ impl Function<'_> {
         for id in graph.ids() {
             let own = name(id);
             if own.starts_with('%') && !own.starts_with("%a") {
-                write!(f, "{indent}  {own}: {} = ", typed(graph.spec(id)))?;
+                write!(f, "{indent}  {own}: {} = ", sharded(graph, id))?;
                 self.node(f, id, &name, indent)?;
                 f.write_char('\n')?;
             }

@@ -40,6 +40,16 @@
 //!   %1 = neg(%0) -> [batch, 4]
 //!   outputs: [result=%1]
 //! ```
+//!
+//! If values have shardings, their mesh precedes the sizes, and a value's spec follows its node:
+//!
+//! ```text
+//! Graph:
+//!   mesh: @m(shape=(2,), devices=[0, 1], axes=(tp))
+//!   %0 = input([4, 8], f32)(<*, tp>)
+//!   %1 = neg(%0) -> [4, 8](<*, tp>)
+//!   outputs: [%1]
+//! ```
 
 pub mod cursor;
 pub mod function;
@@ -132,6 +142,9 @@ fn is_word(key: &str) -> bool {
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Graph:")?;
+        if let Some(mesh) = self.mesh() {
+            writeln!(f, "  mesh: {mesh}")?;
+        }
         self.declarations(f)?;
         self.body(f, "  ")
     }
@@ -162,6 +175,9 @@ impl Graph {
             match node.op.class() {
                 Class::Leaf => leaf(f, node, attrs)?,
                 _ => op(f, node, attrs, |f| regions(f, id, node, indent, &mut controls))?,
+            }
+            if let Some(spec) = self.partition(id) {
+                write!(f, "({spec})")?;
             }
             for (i, (key, value)) in self.hints(id).iter().enumerate() {
                 f.write_str(if i == 0 { " {" } else { ", " })?;

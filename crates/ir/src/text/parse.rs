@@ -8,6 +8,7 @@ use crate::ops::control::{MAX_DEPTH, Regions};
 use crate::ops::fields::Context;
 use crate::ops::{Attrs, Class};
 use crate::pfgb::{LAYOUT, StoredLayout};
+use crate::sharding::{DeviceMesh, Sharding};
 use crate::{DType, Error, Graph, Node, NodeId, Op, OpCode, Result, Shape, TensorSpec};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -23,7 +24,8 @@ impl Graph {
     pub fn parse(text: &str) -> Result<Graph> {
         let (graph, ids, symbols) = (Graph::new(), HashMap::new(), Vec::new());
         let cursor = Cursor::new(text);
-        let parser = Parser { cursor, depth: 0, graph, ids, symbols, guards: Vec::new() };
+        let (guards, mesh) = (Vec::new(), None);
+        let parser = Parser { cursor, depth: 0, graph, ids, symbols, guards, mesh };
         let decided = Guards::new();
         let entered = decided.enter();
         let mut graph = parser.graph()?;
@@ -56,6 +58,7 @@ struct Parser<'a> {
     /// The declared symbols.
     symbols: Vec<&'static Symbol>,
     guards: Vec<Guard>,
+    mesh: Option<DeviceMesh>,
 }
 
 impl<'a> Deref for Parser<'a> {
@@ -75,6 +78,9 @@ impl DerefMut for Parser<'_> {
 impl<'a> Parser<'a> {
     fn graph(mut self) -> Result<Graph> {
         self.keyword("Graph:")?;
+        if self.accept("mesh:") {
+            self.mesh = Some(crate::sharding::read_mesh(&mut self.cursor)?);
+        }
         self.declarations()?;
         self.body()?;
         self.space();
@@ -202,6 +208,7 @@ impl<'a> Parser<'a> {
         }
         let id = self.graph.append(node);
         self.ids.insert(number(label), id);
+        self.sharding(id)?;
         self.hints(id)
     }
 
@@ -269,6 +276,25 @@ impl<'a> Parser<'a> {
             return Err(self.error(printed, reason));
         }
         Ok(Node { op, inputs, spec })
+    }
+
+    /// `(<*, tp>)`, if present.
+    fn sharding(&mut self, id: NodeId) -> Result<()> {
+        if !self.accept("(") {
+            return Ok(());
+        }
+        self.space();
+        let at = self.at;
+        let spec = crate::sharding::read_spec(&mut self.cursor)?;
+        let text = Lexeme { at, text: &self.text[at..self.at] };
+        self.symbol(")")?;
+        let Some(mesh) = self.mesh.clone() else {
+            let reason = "no mesh is declared; write mesh: @(…) below Graph:";
+            return Err(self.error(text, reason.into()));
+        };
+        let sharding = Sharding::new(mesh, spec);
+        let set = sharding.and_then(|sharding| self.graph.set_sharding(id, sharding));
+        set.map_err(|error| self.error(text, error.to_string()))
     }
 
     /// `{key="value", …}`, if present.
