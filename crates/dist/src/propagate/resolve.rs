@@ -151,6 +151,15 @@ impl<'a> Resolution<'a> {
 
     /// The proposals, the strongest first.
     fn ranked(&self, proposals: Vec<Proposal>) -> Vec<Proposal> {
+        let agree = |a: &Proposal, b: &Proposal| match a.factor == b.factor {
+            true => (&a.axes, a.priority) == (&b.axes, b.priority),
+            false => !a.axes.iter().any(|axis| overlaps(axis, &b.axes)),
+        };
+        let mut pairs = proposals.iter().enumerate();
+        if pairs.all(|(at, a)| proposals[..at].iter().all(|b| agree(a, b))) && !self.is_mixed() {
+            // Without a conflict, the order does not matter.
+            return proposals;
+        }
         let key = |proposal: &Proposal| {
             let prefix = |other: &Proposal| common_prefix(&proposal.axes, &other.axes);
             let others = proposals.iter().filter(|o| o.factor == proposal.factor);
@@ -171,6 +180,16 @@ impl<'a> Resolution<'a> {
         let mut keyed: Vec<_> = proposals.iter().map(|p| (key(p), p.clone())).collect();
         keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
         keyed.into_iter().map(|(_, proposal)| proposal).collect()
+    }
+
+    /// True if factors are reduced by several ops, of which only one can be cut.
+    fn is_mixed(&self) -> bool {
+        let mut ops = self.call.factors.factors().iter().filter_map(|f| match f.role {
+            Role::Reduced(op) => Some(op),
+            _ => None,
+        });
+        let first = ops.next();
+        ops.any(|op| Some(op) != first)
     }
 
     /// An estimate of the bytes that move if a proposal is taken: those of the operands with other

@@ -146,6 +146,9 @@ impl P {
     /// axis: its shortest form on a mesh on which it is valid. A front end may warn if it differs.
     pub fn merged(&self, mesh: &DeviceMesh) -> P {
         let mut spec = self.clone();
+        if self.uses().all(|(_, axis)| axis.sub().is_none()) {
+            return spec;
+        }
         for dim in &mut spec.dims {
             dim.axes = merge(dim.axes.drain(..).map(|axis| (axis, ())), mesh)
                 .map(|(axis, ())| axis)
