@@ -46,6 +46,14 @@ impl Rect {
         Some(both)
     }
 
+    /// The position of the first element within a rectangle that contains this one: where a
+    /// transfer's elements are in a shard.
+    ///
+    /// Panics if this one begins before the other.
+    pub fn offset_in(&self, outer: &Rect) -> Extent {
+        self.start.iter().zip(&outer.start).map(|(own, first)| own - first).collect()
+    }
+
     /// True if all elements of the other rectangle are here.
     pub fn contains(&self, other: &Rect) -> bool {
         other.is_empty() || self.intersection(other).as_ref() == Some(other)
@@ -84,5 +92,37 @@ impl fmt::Display for Rect {
 impl fmt::Debug for Rect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use smallvec::smallvec;
+
+    fn rect(start: [usize; 2], extent: [usize; 2]) -> Rect {
+        Rect { start: start.into_iter().collect(), extent: extent.into_iter().collect() }
+    }
+
+    #[test]
+    fn rectangles_intersect_and_contain() {
+        let (a, b) = (rect([0, 2], [4, 4]), rect([2, 0], [4, 3]));
+        let both = a.intersection(&b).unwrap();
+        assert_eq!((both.to_string(), both.len()), ("[2..4, 2..3]".into(), 2));
+        assert_eq!(both.offset_in(&b)[..], [0, 2]);
+        assert!(a.contains(&both) && b.contains(&both) && !a.contains(&b));
+        assert_eq!(a.intersection(&rect([4, 2], [1, 1])), None);
+        assert!(a.contains(&rect([9, 9], [0, 1])), "no elements");
+        let scalar = Rect { start: smallvec![], extent: smallvec![] };
+        assert_eq!((scalar.len(), scalar.intersection(&scalar)), (1, Some(scalar.clone())));
+    }
+
+    #[test]
+    fn parts_of_a_rectangle_are_nearly_equal() {
+        let whole = rect([1, 5], [3, 10]);
+        let parts = whole.split(4);
+        assert_eq!(parts.iter().map(Rect::len).collect::<Vec<_>>(), [6, 9, 6, 9]);
+        assert_eq!(parts[1].to_string(), "[1..4, 7..10]");
+        assert_eq!(rect([0, 0], [2, 1]).split(4).len(), 2, "no empty parts");
     }
 }

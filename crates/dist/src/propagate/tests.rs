@@ -2,6 +2,7 @@
 //! partial values.
 
 mod local;
+mod ops;
 
 use super::*;
 use girih_ir::ops::Attrs;
