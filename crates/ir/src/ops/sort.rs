@@ -75,9 +75,13 @@ fn order_statistics(call: OpCall<'_>) -> Result<TensorSpec> {
     let (result, ..) = settings(call, 2)?;
     let [row, places] = call.inputs else { unreachable!("arity is checked") };
     require_dtype(call, places.dtype, places.dtype == DType::I64, "int64 for the places")?;
-    row_len(call, row)?;
+    let elements = row_len(call, row)?;
     let len = row_len(call, places)?;
     batched_alike(call, row, places, len)?;
+    if !places.shape.has_no_elements() && !elements.at_least(1) {
+        let reason = "a row has no element for a place".into();
+        return Err(Error::InvalidShape { op: call.name(), shape: row.shape.clone(), reason });
+    }
     let dtype = if result == 0 { row.dtype } else { DType::I64 };
     Ok(TensorSpec { shape: places.shape.clone(), dtype })
 }
