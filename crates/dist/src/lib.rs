@@ -10,6 +10,7 @@ mod axis;
 mod error;
 mod layout;
 mod ownership;
+pub mod partition;
 pub mod propagate;
 mod rect;
 mod reshard;

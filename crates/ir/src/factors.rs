@@ -13,7 +13,7 @@ mod tests;
 
 pub use program::{ProgramFactor, ProgramFactors, ProgramRole};
 
-use crate::{Dim, Error, OpCode, Result, Shape};
+use crate::{DType, Dim, Error, Literal, OpCode, Result, Shape};
 use smallvec::SmallVec;
 use std::fmt;
 
@@ -57,6 +57,21 @@ impl Role {
                 let mut codes = Role::COMBINING.iter();
                 codes.find(|code| code.def().name == name).map(|&code| Role::Reduced(code))
             }
+        }
+    }
+}
+
+impl OpCode {
+    /// The value that a [combining op](Role::COMBINING) leaves unchanged: its identity.
+    pub fn neutral(self, dtype: DType) -> Literal {
+        match (self, dtype.int_range()) {
+            (OpCode::Mul, _) => Literal::from_i64(dtype, 1),
+            (OpCode::And, Some(_)) if dtype != DType::Bool => Literal::from_i64(dtype, -1),
+            (OpCode::Maximum, Some((least, _))) => Literal::from_int(dtype, least),
+            (OpCode::Minimum | OpCode::And, Some((_, most))) => Literal::from_int(dtype, most),
+            (OpCode::Maximum | OpCode::Logaddexp, _) => Literal::from_f64(dtype, f64::NEG_INFINITY),
+            (OpCode::Minimum, _) => Literal::from_f64(dtype, f64::INFINITY),
+            _ => Literal::from_i64(dtype, 0),
         }
     }
 }

@@ -1,0 +1,80 @@
+//! The op that a processor computes on its parts in place of an op on whole tensors.
+
+use super::Partitioner;
+use girih_ir::ops::{Attrs, SliceDim};
+use girih_ir::sharding::P;
+use girih_ir::{GraphBuilder, Literal, NodeId, Op, OpCode, Result, Shape, TensorSpec};
+use std::sync::Arc;
+
+/// What one processor computes.
+pub(super) enum LocalOp {
+    /// The op with the attributes for its parts.
+    Op(Op),
+    /// The processor has no element to reduce, and the op has no result for none.
+    Neutral(Literal, Shape),
+}
+
+impl LocalOp {
+    pub fn emit(&self, b: &mut GraphBuilder, inputs: &[NodeId]) -> Result<NodeId> {
+        match self {
+            LocalOp::Op(op) => b.emit(op.clone(), inputs),
+            LocalOp::Neutral(value, shape) => Ok(b.constant(*value, shape.clone())),
+        }
+    }
+}
+
+impl Partitioner<'_> {
+    /// What each processor computes on parts of the operands under these specs; `None` if some
+    /// processor cannot compute its part of the result so.
+    pub(super) fn local_ops(
+        &self,
+        op: &Op,
+        wanted: &[P],
+        operands: &[&TensorSpec],
+        (found, result): (&P, &TensorSpec),
+    ) -> Result<Option<Vec<LocalOp>>> {
+        let local = |(spec, tensor): (&P, &&TensorSpec)| self.local_specs(spec, tensor);
+        let inputs = wanted.iter().zip(operands).map(local).collect::<Result<Vec<_>>>()?;
+        let results = self.local_specs(found, result)?;
+        let whole = (operands, result);
+        let op_of = |(at, result): (usize, &TensorSpec)| {
+            let inputs: Vec<&TensorSpec> = inputs.iter().map(|specs| &specs[at]).collect();
+            let local = sized(op, whole, (&inputs, result));
+            if local.infer(&inputs).is_ok_and(|spec| spec == *result) {
+                return Some(LocalOp::Op(local));
+            }
+            let by = found.partial_op()?;
+            let nothing = inputs.iter().any(|spec| spec.shape.has_no_elements());
+            nothing.then(|| LocalOp::Neutral(by.neutral(result.dtype), result.shape.clone()))
+        };
+        Ok(results.iter().enumerate().map(op_of).collect())
+    }
+}
+
+/// The op with the sizes in its attributes changed to those of a part.
+fn sized(
+    op: &Op,
+    (operands, whole): (&[&TensorSpec], &TensorSpec),
+    (inputs, part): (&[&TensorSpec], &TensorSpec),
+) -> Op {
+    let attrs = match (&op.attrs, op.code) {
+        (Attrs::Shape(_), _) => Attrs::shape(part.shape.clone()),
+        (Attrs::Slice(dims), OpCode::Slice) => slices(dims, operands[0], &whole.shape, &part.shape),
+        // The bounds of an update are where the second operand goes.
+        (Attrs::Slice(dims), _) if inputs.len() > 1 => {
+            slices(dims, operands[0], &operands[1].shape, &inputs[1].shape)
+        }
+        (attrs, _) => attrs.clone(),
+    };
+    Op { attrs, ..op.clone() }
+}
+
+/// The bounds of a slice of a part: an axis that is taken whole is as long as the part's.
+fn slices(dims: &[SliceDim], from: &TensorSpec, whole: &Shape, part: &Shape) -> Attrs {
+    let all = from.shape.hints().iter().zip(whole.hints()).zip(part.hints());
+    let dim = |(dim, ((&from, &whole), &part)): (&SliceDim, ((&usize, &usize), &usize))| {
+        let kept = *dim == SliceDim { start: 0, size: from, step: 1 } && from == whole;
+        if kept { SliceDim { size: part, ..*dim } } else { *dim }
+    };
+    Attrs::Slice(Arc::new(dims.iter().zip(all).map(dim).collect()))
+}

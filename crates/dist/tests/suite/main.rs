@@ -1,0 +1,5 @@
+//! Tests of partitioned programs against the reference evaluator.
+
+mod ops;
+mod programs;
+mod simulator;

@@ -1,0 +1,113 @@
+//! Programs of several ops on meshes.
+
+use crate::simulator::check;
+use girih_dist::Kind;
+use girih_ir::ops::AxisSet;
+use girih_ir::sharding::{DeviceMesh, P};
+use girih_ir::testing::{Rng, random_graph};
+use girih_ir::{Array, DType, GraphBuilder, OpCode, TensorSpec};
+
+fn array(shape: &[usize], seed: usize) -> Array {
+    let spec = TensorSpec::new(shape, DType::F32);
+    let elements: Vec<f64> =
+        (0..spec.numel()).map(|i| ((i * 7 + seed) % 11) as f64 / 4.0 - 1.0).collect();
+    Array::from_f64(shape, DType::F32, &elements)
+}
+
+fn spec(text: &str) -> P {
+    text.parse().unwrap()
+}
+
+/// The step of a layer with data parallelism: the derivatives of the weights are the only exchange, an
+/// all-reduce of each.
+#[test]
+fn a_data_parallel_layer_has_an_all_reduce_for_each_weight() {
+    let mesh = DeviceMesh::new(&[2], &["dp"]).unwrap();
+    let mut b = GraphBuilder::default();
+    let [x, w, y] =
+        [[8, 3], [3, 4], [8, 4]].map(|shape| b.input(TensorSpec::new(shape, DType::F32)));
+    let bias = b.input(TensorSpec::new([4], DType::F32));
+    let h = b.matmul(x, w).unwrap();
+    let h = b.add(h, bias).unwrap();
+    let h = b.op(OpCode::Tanh, &[h]).unwrap();
+    let error = b.sub(h, y).unwrap();
+    let t = b.transpose(x).unwrap();
+    let dw = b.matmul(t, error).unwrap();
+    let db = b.sum(error, AxisSet::one(0), false).unwrap();
+    let rate = b.scalar(DType::F32, 0.1);
+    let step = b.mul(dw, rate).unwrap();
+    let new = b.sub(w, step).unwrap();
+    let graph = b.finish([new, db, h]);
+    let arguments = [array(&[8, 3], 1), array(&[3, 4], 2), array(&[8, 4], 3), array(&[4], 4)];
+    let specs = ["<dp, *>", "<*, *>", "<dp, *>", "<*>"].map(spec);
+    let whole = || Some(P::default());
+    let found = check(&graph, &mesh, &specs, &arguments, &[whole(), whole(), None]);
+    assert_eq!(found.outputs[2].1.to_string(), "<dp, *>");
+    let collectives: Vec<_> = found.exchanges().map(|e| (e.plan.kind, e.bytes())).collect();
+    // 2 (n - 1) N for an all-reduce of N bytes.
+    let all_reduce = Kind::AllReduce(OpCode::Add);
+    assert_eq!(collectives, [(all_reduce, 2 * 12 * 4), (all_reduce, 2 * 4 * 4)]);
+}
+
+#[test]
+fn sums_of_partial_products_are_reduced_once() {
+    let mesh = DeviceMesh::new(&[4], &["tp"]).unwrap();
+    let mut b = GraphBuilder::default();
+    let inputs = [[4, 8], [8, 4], [4, 8], [8, 4]].map(|s| b.input(TensorSpec::new(s, DType::F32)));
+    let ab = b.matmul(inputs[0], inputs[1]).unwrap();
+    let cd = b.matmul(inputs[2], inputs[3]).unwrap();
+    let sum = b.add(ab, cd).unwrap();
+    let one = b.scalar(DType::F32, 1.0);
+    let sum = b.add(sum, one).unwrap();
+    let graph = b.finish([sum]);
+    let arguments = [array(&[4, 8], 1), array(&[8, 4], 2), array(&[4, 8], 3), array(&[8, 4], 4)];
+    let specs = ["<*, tp>", "<tp, *>", "<*, tp>", "<tp, *>"].map(spec);
+    let found = check(&graph, &mesh, &specs, &arguments, &[None]);
+    let collectives: Vec<_> = found.exchanges().map(|e| (e.plan.kind, e.bytes())).collect();
+    assert_eq!(collectives, [(Kind::AllReduce(OpCode::Add), 2 * 3 * 16 * 4)]);
+}
+
+#[test]
+fn random_programs_on_random_meshes_equal_the_reference() {
+    let count = girih_ir::testing::mutations(400);
+    for seed in 0..count as u64 {
+        let mut rng = Rng(seed ^ 0x5eed);
+        let graph = random_graph(seed, 14);
+        let mut arguments = Vec::new();
+        for id in graph.arguments() {
+            let spec = graph.spec(id);
+            // A run-time scalar has one value.
+            let same = graph.node(id).op.code == OpCode::Constant;
+            let first = rng.below(3) as f64;
+            let mut element = |_| if same { first } else { rng.below(3) as f64 };
+            let elements: Vec<f64> = (0..spec.numel()).map(&mut element).collect();
+            arguments.push(Array::from_f64(spec.shape.clone(), spec.dtype, &elements));
+        }
+        if girih_reference::evaluate(&graph, &arguments).is_err() {
+            continue;
+        }
+        let (mesh, axes): (_, &[&str]) = match rng.below(3) {
+            0 => (DeviceMesh::new(&[2], &["x"]).unwrap(), &["x"]),
+            1 => (DeviceMesh::new(&[3], &["x"]).unwrap(), &["x"]),
+            _ => (DeviceMesh::new(&[2, 2], &["x", "y"]).unwrap(), &["x", "y"]),
+        };
+        let mut random = |rank: usize| {
+            let mut spec = P::default();
+            spec.dims.resize(rank, Default::default());
+            for &axis in axes {
+                if rank > 0 && rng.below(3) > 0 {
+                    spec.dims[rng.below(rank)].axes.push(axis.into());
+                }
+            }
+            spec
+        };
+        let specs: Vec<P> =
+            graph.arguments().map(|id| random(graph.spec(id).shape.rank())).collect();
+        let outputs: Vec<Option<P>> = graph
+            .outputs()
+            .iter()
+            .map(|id| (seed % 2 == 0).then(|| random(graph.spec(*id).shape.rank())))
+            .collect();
+        check(&graph, &mesh, &specs, &arguments, &outputs);
+    }
+}

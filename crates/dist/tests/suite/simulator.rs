@@ -1,0 +1,168 @@
+//! Runs the programs of a partition on arrays, processor by processor, and compares the results with
+//! those of the graph.
+
+use girih_dist::partition::{Exchange, Partition, Source, ValueId, partition};
+use girih_dist::{Rect, rectangles};
+use girih_ir::array::flat;
+use girih_ir::sharding::{DeviceMesh, P, Sharding};
+use girih_ir::{Array, Element, Graph, GraphBuilder, OpCode, Shape, TensorSpec};
+use girih_reference::evaluate;
+use std::collections::HashMap;
+
+/// The elements of an array in a rectangle.
+pub fn part(array: &Array, rect: &Rect) -> Array {
+    let spec = TensorSpec::new(rect.extent.as_slice(), array.spec().dtype);
+    Array::from_fn(spec, |index| {
+        let at: Vec<usize> = index.iter().zip(&rect.start).map(|(i, start)| i + start).collect();
+        array.get(flat(&array.spec().shape, &at))
+    })
+}
+
+type Parts = HashMap<ValueId, Vec<Array>>;
+
+/// Two elements, combined.
+fn combined(op: OpCode, a: Element, b: Element) -> Element {
+    let mut builder = GraphBuilder::default();
+    let inputs = [a, b].map(|x| builder.input(TensorSpec::scalar(x.dtype)));
+    let output = builder.op(op, &inputs).unwrap();
+    let arguments = [a, b].map(|x| Array::new(TensorSpec::scalar(x.dtype), [x]));
+    evaluate(&builder.finish([output]), &arguments).unwrap()[0].get(0)
+}
+
+fn exchanged(parts: &Parts, exchange: &Exchange) -> Vec<Array> {
+    let [from, to] = &exchange.shardings;
+    let whole = &exchange.tensor.shape;
+    let places = |rect: &Rect| -> Vec<usize> {
+        let index = girih_ir::array::indices(&Shape::from(rect.extent.as_slice()));
+        let at = |index: Vec<usize>| -> Vec<usize> {
+            index.iter().zip(&rect.start).map(|(i, start)| i + start).collect()
+        };
+        index.map(|index| flat(whole, &at(index))).collect()
+    };
+    let rects = |sharding: &Sharding| rectangles(sharding, whole.hints()).unwrap();
+    let mut now: HashMap<u32, HashMap<usize, Element>> = HashMap::new();
+    for ((at, rect), array) in rects(from).iter().enumerate().zip(&parts[&exchange.from]) {
+        let elements = places(rect).into_iter().zip(array.elements()).collect();
+        now.insert(from.mesh().device(at), elements);
+    }
+    for phase in &exchange.plan.phases {
+        let mut next: HashMap<u32, HashMap<usize, Element>> = HashMap::new();
+        for transfer in &phase.transfers {
+            let target = next.entry(transfer.target).or_default();
+            for at in places(&transfer.rect) {
+                let x = now[&transfer.source][&at];
+                let x = match (phase.combine, target.get(&at)) {
+                    (Some(op), Some(&y)) => combined(op, y, x),
+                    (_, known) => {
+                        assert_eq!(known, None, "an element is written once");
+                        x
+                    }
+                };
+                target.insert(at, x);
+            }
+        }
+        now = next;
+    }
+    let dtype = exchange.tensor.dtype;
+    let fill = exchange.plan.fill.map(|op| Element::from(op.neutral(dtype)));
+    let shard = |(at, rect): (usize, &Rect)| {
+        let own = now.get(&to.mesh().device(at));
+        let element = |place: usize| own.and_then(|own| own.get(&place).copied()).or(fill);
+        let elements = places(rect).into_iter();
+        Array::new(
+            TensorSpec::new(rect.extent.as_slice(), dtype),
+            elements.map(|place| element(place).expect("every element is written")),
+        )
+    };
+    rects(to).iter().enumerate().map(shard).collect()
+}
+
+/// The parts of each output.
+pub fn run(
+    graph: &Graph,
+    mesh: &DeviceMesh,
+    specs: &[P],
+    arguments: &[Array],
+    found: &Partition,
+) -> Vec<Vec<Array>> {
+    let nodes: Vec<_> = graph.arguments().map(|id| graph.node(id)).collect();
+    let mut parts = Parts::new();
+    for stage in &found.stages {
+        let run = |at: usize| {
+            let program = &stage.programs[at];
+            let given = stage.arguments.iter().zip(program.arguments());
+            let given: Vec<Array> = given
+                .map(|(source, id)| match *source {
+                    Source::Value(value) => parts[&value][at].clone(),
+                    Source::Argument(index) => match nodes[index].op.code {
+                        OpCode::Input | OpCode::Parameter => {
+                            let sharding = Sharding::new(mesh.clone(), specs[index].clone());
+                            let shape = arguments[index].spec().shape.hints();
+                            part(
+                                &arguments[index],
+                                &rectangles(&sharding.unwrap(), shape).unwrap()[at],
+                            )
+                        }
+                        OpCode::Constant if arguments[index].spec().numel() > 0 => {
+                            Array::splat(program.spec(id).clone(), arguments[index].get(0))
+                        }
+                        _ => arguments[index].clone(),
+                    },
+                })
+                .collect();
+            evaluate(program, &given).unwrap_or_else(|e| panic!("{e}\n{graph}\n{program}"))
+        };
+        let results: Vec<Vec<Array>> = (0..mesh.len()).map(run).collect();
+        for (number, value) in stage.results.iter().enumerate() {
+            parts.insert(*value, results.iter().map(|of| of[number].clone()).collect());
+        }
+        for exchange in &stage.exchanges {
+            let new = exchanged(&parts, exchange);
+            parts.insert(exchange.to, new);
+        }
+    }
+    found.outputs.iter().map(|(value, _)| parts[value].clone()).collect()
+}
+
+/// True if the elements are equal, up to the rounding of sums in another order, which may also decide
+/// between an infinity and a NaN.
+fn close(a: &Array, b: &Array) -> bool {
+    let slack = match a.spec().dtype.size() {
+        _ if !a.spec().dtype.is_inexact() => 0.0,
+        2 => 0.05,
+        4 => 1e-4,
+        _ => 1e-9,
+    };
+    let near = |(a, b): (f64, f64)| {
+        a == b
+            || !(a.is_finite() || b.is_finite())
+            || (a - b).abs() <= slack * (1.0 + a.abs().max(b.abs()))
+    };
+    a.spec() == b.spec() && a.to_f64().into_iter().zip(b.to_f64()).all(near)
+}
+
+/// Partitions a graph, runs it and compares each processor's outputs with the reference.
+pub fn check(
+    graph: &Graph,
+    mesh: &DeviceMesh,
+    specs: &[P],
+    arguments: &[Array],
+    wanted: &[Option<P>],
+) -> Partition {
+    let dense = evaluate(graph, arguments).expect("the program runs");
+    let found = partition(graph, mesh, specs, wanted).unwrap();
+    let outputs = run(graph, mesh, specs, arguments, &found);
+    for ((dense, parts), (_, spec)) in dense.iter().zip(&outputs).zip(&found.outputs) {
+        let sharding = Sharding::new(mesh.clone(), spec.clone()).unwrap();
+        let rects = rectangles(&sharding, dense.spec().shape.hints()).unwrap();
+        for (at, (rect, found)) in rects.iter().zip(parts).enumerate() {
+            let expected = part(dense, rect);
+            assert!(
+                close(&expected, found),
+                "processor {at}, {spec} of {mesh}: {rect:?}\nfound {found:?}\nexpected {expected:?}\n{}\n{graph}",
+                specs.iter().map(P::to_string).collect::<Vec<_>>().join(", "),
+            );
+        }
+    }
+    found
+}
