@@ -34,7 +34,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 CARGO ?= cargo
 # The extension is PyO3's and links no libpython when built as a module, so its tests are Python's.
-EXCLUDE := $(if $(wildcard crates/python),--exclude girih-python)
+EXCLUDE := $(if $(wildcard crates/python),--exclude girih-python --exclude girih-pyo3)
 SMOKE := $(VENV)/smoke
 # Prints a title before a command, and the seconds that it took after.
 TIMED := @scripts/timed.sh

@@ -2,7 +2,7 @@
 
 use crate::{Executor, Result, Tensor};
 use girih_ir::DType;
-pub use girih_record::context::Frame;
+pub use girih_record::context::{Frame, FrameChanges};
 use girih_record::graph::RecordingGraph;
 use girih_record::stream::Stream;
 use girih_record::{Device, context, scopes};

@@ -63,7 +63,9 @@ pub use collective::{
 };
 pub use compile_graph::{CompilationInfo, compile_graph, compile_unoptimized};
 pub use compiled::{Compiled, compile};
-pub use context::{Context, Frame, Graph, ReuseScope, Scope, current_graph, swap_graph};
+pub use context::{
+    Context, Frame, FrameChanges, Graph, ReuseScope, Scope, current_graph, swap_graph,
+};
 pub use control::{
     Body, DerivativeRules, Function, Recording, Saved, ScanOptions, bounded_while_loop, call,
     checkpoint, cond, custom_jvp, custom_vjp, fori_loop, optimization_barrier, scan, scan_length,

@@ -5,6 +5,7 @@ use crate::data::as_tensor;
 use crate::errors::{exception, invalid};
 use crate::interpreter::intern;
 use crate::protocols::{has, is_array};
+pub use crate::scalars::{described, integer, wide_integer};
 use crate::sequences;
 use crate::symbolic_float::PySymbolicFloat;
 use crate::tensor::PyTensor;
@@ -100,41 +101,6 @@ impl<'a, 'py> FromPyObject<'a, 'py> for OperandArg {
             Some(operand) => Ok(operand),
             None => as_tensor(&object, None).map(OperandArg::Tensor),
         }
-    }
-}
-
-/// The longest text of an object in a message.
-const DESCRIBED: usize = 120;
-
-/// An object as messages show it: its text, shortened. A tensor is shown without its values, which
-/// need not be computed for a message.
-pub fn described(object: &Bound<'_, PyAny>) -> String {
-    if let Ok(tensor) = object.cast::<PyTensor>() {
-        return format!("a tensor {}", tensor.borrow().0.spec());
-    }
-    let Ok(text) = object.repr() else { return "an object without a repr".into() };
-    let text = text.to_string();
-    match text.char_indices().nth(DESCRIBED) {
-        Some((end, _)) => format!("{} ...", &text[..end]),
-        None => text,
-    }
-}
-
-/// An integer that fits 64 bits.
-pub fn integer(object: &Bound<'_, PyAny>) -> PyResult<i64> {
-    object
-        .extract()
-        .map_err(|_| invalid(format!("the integer {} does not fit in 64 bits", described(object))))
-}
-
-/// Reads an integer of any integer dtype, signed or unsigned, of at most 64 bits.
-pub fn wide_integer(object: &Bound<'_, PyAny>) -> PyResult<i128> {
-    match object.extract::<i64>() {
-        Ok(value) => Ok(value.into()),
-        Err(_) => match object.extract::<u64>() {
-            Ok(value) => Ok(value.into()),
-            Err(_) => integer(object).map(Into::into),
-        },
     }
 }
 

@@ -1,191 +1,51 @@
-//! Arrays of other libraries as tensors: the owner of their memory, whether the memory may be
-//! shared, and the protocols: DLPack (`dlpack`), NumPy's array interface, the buffer protocol.
-//!
-//! A tensor is a value, and an op on it may run much later. Memory that its owner can still write
-//! is therefore copied, unless the caller asks to share it.
+//! Arrays of other libraries as tensors, by the protocol that they have: DLPack, NumPy's array
+//! interface, or the buffer protocol. Whether memory is shared or copied: `girih_pyo3::foreign`.
 
 use crate::args::described;
 use crate::data::Memory;
-use crate::dlpack;
 use crate::errors::{IntoPy, exception, invalid};
 use crate::interpreter::{detach, intern, try_attach};
 use crate::protocols::has;
-use girih::runtime::{Buffer, DeviceId, Value};
+use crate::tensor::PyTensor;
+use girih::runtime::Value;
 use girih::{DType, Shape, Tensor, TensorSpec};
+use girih_pyo3::dlpack;
+pub use girih_pyo3::foreign::Import;
+use girih_pyo3::foreign::{Foreign, ForeignLayout, FromMemory, dense_strides, must_copy};
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
-use std::any::Any;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 
-/// How an import treats memory of another owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Import {
-    /// `copy=True`: always copies.
-    Copy,
-    /// `copy=None`: shares the memory only if nobody can write it.
-    Safe,
-    /// `copy=False`: shares the memory, or fails.
-    Share,
-}
-
-impl Import {
-    /// The mode that the argument `copy` selects.
-    pub fn of(copy: Option<bool>) -> Import {
-        match copy {
-            None => Import::Safe,
-            Some(true) => Import::Copy,
-            Some(false) => Import::Share,
-        }
+impl FromMemory for PyTensor {
+    fn from_bytes(spec: &TensorSpec, bytes: &[u8]) -> girih::Result<PyTensor> {
+        Tensor::from_bytes(spec, bytes).map(PyTensor)
     }
-}
 
-/// An array in memory of another owner.
-pub struct Foreign {
-    /// The address of the first element.
-    pub address: usize,
-    /// The shape and dtype.
-    pub spec: TensorSpec,
-    /// The distance between neighbouring elements of each axis, in bytes.
-    pub strides: Vec<isize>,
-    /// Whether the bytes of a number are in the byte order of other machines.
-    pub swapped: bool,
-    /// Whether nobody can write the memory while its owner lives.
-    pub constant: bool,
-    /// The owner, which keeps the memory valid.
-    pub owner: Box<dyn Any + Send + Sync>,
-}
+    fn from_reader(
+        spec: &TensorSpec,
+        read: impl FnMut(usize, &mut [u8]),
+    ) -> girih::Result<PyTensor> {
+        Tensor::from_reader(spec, read).map(PyTensor)
+    }
 
-impl Foreign {
-    /// A tensor of the elements. It shares their memory if `how` demands or allows sharing.
-    ///
-    /// # Safety
-    /// `owner` keeps every element readable that shape and strides reach from the address.
-    pub unsafe fn tensor(self, py: Python<'_>, what: &str, how: Import) -> PyResult<Tensor> {
-        self.check(what)?;
-        if self.spec.numel() == 0 {
-            return detach(py, || Tensor::from_bytes(&self.spec, [])).py();
-        }
-        let obstacle = if how == Import::Copy || how == Import::Safe && !self.constant {
-            Some("it was asked for")
-        } else if !girih::shares_host_memory().py()? {
-            Some("the device has memory of its own")
-        } else {
-            // SAFETY: the caller upholds the same contract.
-            unsafe { self.obstacle() }
-        };
-        match obstacle {
-            None => {
-                let size = self.spec.size_bytes();
-                let owner = Arc::new(Shared { address: self.address, size, _owner: self.owner });
-                let buffer = Buffer::shared(DeviceId::HOST, owner, 0..size);
-                Tensor::from_value(&self.spec, Value::new(buffer)).py()
+    fn from_value(spec: &TensorSpec, value: Value) -> girih::Result<PyTensor> {
+        Tensor::from_value(spec, value).map(PyTensor)
+    }
+
+    /// True if the chain of the object's bases ends at a tensor or `bytes`.
+    fn is_constant(object: &Bound<'_, PyAny>) -> bool {
+        let py = object.py();
+        let mut object = object.clone();
+        // A NumPy view references the owner of its memory; chains of views are short.
+        for _ in 0..8 {
+            if object.is_instance_of::<Memory>() || object.is_exact_instance_of::<PyBytes>() {
+                return true;
             }
-            Some(why) if how == Import::Share => {
-                Err(must_copy(what, &format!("{why}, so that its memory is no tensor's as it is")))
-            }
-            // SAFETY: the caller upholds the same contract.
-            Some(_) => unsafe { self.copied(py) },
+            let Ok(base) = object.getattr(intern!(py, "base")) else { return false };
+            object = base;
         }
-    }
-
-    /// Fails for descriptions that no memory can match: the number of strides differs from the
-    /// number of axes, or elements have invalid addresses.
-    fn check(&self, what: &str) -> PyResult<()> {
-        let Foreign { spec, strides, address, .. } = self;
-        spec.shape.check("asarray", spec.dtype).py()?;
-        if strides.len() != spec.shape.rank() {
-            let (found, rank) = (strides.len(), spec.shape.rank());
-            return Err(invalid(format!("{what}: {found} strides for an array of rank {rank}")));
-        }
-        if spec.numel() == 0 {
-            return Ok(());
-        }
-        let (low, high) = self.extent().ok_or_else(|| {
-            invalid(format!("{what}: the strides {strides:?} reach beyond the address space"))
-        })?;
-        let begin = address.checked_add_signed(low).filter(|&a| a > 0);
-        match begin.and(address.checked_add_signed(high)) {
-            Some(end) if end <= isize::MAX as usize => Ok(()),
-            _ => Err(invalid(format!("{what}: no array of {spec} is at address {address:#x}"))),
-        }
-    }
-
-    /// The range of bytes that the elements occupy, relative to the first element: the
-    /// (non-positive) begin and the end.
-    fn extent(&self) -> Option<(isize, isize)> {
-        extent(&self.spec, &self.strides)
-    }
-
-    /// The reason why a tensor cannot use the memory as it is; `None` if it can.
-    ///
-    /// # Safety
-    /// As for [`Foreign::tensor`].
-    unsafe fn obstacle(&self) -> Option<&'static str> {
-        let Foreign { spec, strides, address, .. } = self;
-        let dense = dense_strides(spec);
-        let mut axes = strides.iter().zip(&dense).zip(spec.shape.iter());
-        if !axes.all(|((have, want), &size)| size == 1 || have == want) {
-            return Some("its elements are not row-major");
-        }
-        if self.swapped {
-            return Some("its bytes are in the order of other machines");
-        }
-        if !address.is_multiple_of(spec.dtype.real().size()) {
-            return Some("its elements are not aligned");
-        }
-        if spec.dtype == DType::Bool {
-            // SAFETY: the array is dense, so these bytes are its elements; the caller guarantees
-            // that they are readable.
-            let bytes =
-                unsafe { std::slice::from_raw_parts(*address as *const u8, spec.size_bytes()) };
-            if bytes.iter().any(|&b| b > 1) {
-                return Some("some of its bools are neither 0 nor 1");
-            }
-        }
-        None
-    }
-
-    /// # Safety
-    /// As for [`Foreign::tensor`].
-    unsafe fn copied(self, py: Python<'_>) -> PyResult<Tensor> {
-        let Foreign { address, ref spec, ref strides, swapped, .. } = self;
-        let plain = spec.dtype != DType::Bool && !swapped && *strides == dense_strides(spec);
-        if plain {
-            // SAFETY: the array is dense, so these bytes are its elements; the caller guarantees
-            // that they are readable.
-            let bytes =
-                unsafe { std::slice::from_raw_parts(address as *const u8, spec.size_bytes()) };
-            return detach(py, || Tensor::from_bytes(spec, bytes)).py();
-        }
-        let part = spec.dtype.real().size();
-        let read = |at: usize, out: &mut [u8]| {
-            // SAFETY: the caller upholds the same contract.
-            unsafe { gather(address as *const u8, spec, strides, at, out) };
-            if spec.dtype == DType::Bool {
-                out.iter_mut().for_each(|b| *b = (*b != 0) as u8);
-            }
-            if swapped {
-                out.chunks_exact_mut(part).for_each(<[u8]>::reverse);
-            }
-        };
-        detach(py, || Tensor::from_reader(spec, read)).py()
-    }
-}
-
-/// The dense elements of an array of another owner.
-struct Shared {
-    address: usize,
-    size: usize,
-    _owner: Box<dyn Any + Send + Sync>,
-}
-
-impl AsRef<[u8]> for Shared {
-    fn as_ref(&self) -> &[u8] {
-        // SAFETY: made for a dense array whose elements the owner keeps readable
-        // (`Foreign::tensor`). The caller of `asarray` agreed that nobody writes them.
-        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.size) }
+        false
     }
 }
 
@@ -202,102 +62,6 @@ impl Drop for Owner {
     }
 }
 
-/// Row-major strides in bytes.
-fn dense_strides(spec: &TensorSpec) -> Vec<isize> {
-    spec.shape.strides().iter().map(|s| s * spec.dtype.size() as isize).collect()
-}
-
-/// The range of bytes that the elements occupy, relative to the first element; `None` if the range
-/// exceeds the address space.
-fn extent(spec: &TensorSpec, strides: &[isize]) -> Option<(isize, isize)> {
-    let mut bounds = (0isize, spec.dtype.size() as isize);
-    for (&stride, &size) in strides.iter().zip(spec.shape.iter()) {
-        let reach = stride.checked_mul(isize::try_from(size).ok()?.checked_sub(1)?)?;
-        let bound = if reach < 0 { &mut bounds.0 } else { &mut bounds.1 };
-        *bound = bound.checked_add(reach)?;
-    }
-    Some(bounds)
-}
-
-/// Fills `out` with the bytes of the elements in row-major order, from byte `at`.
-///
-/// # Safety
-/// Every element that shape and strides reach must be readable.
-unsafe fn gather(
-    start: *const u8,
-    spec: &TensorSpec,
-    strides: &[isize],
-    at: usize,
-    out: &mut [u8],
-) {
-    let size = spec.dtype.size();
-    // Find the longest contiguous inner block, which is copied at once.
-    let mut run = size;
-    let mut outer = spec.shape.rank();
-    while outer > 0 && (strides[outer - 1] == run as isize || spec.shape[outer - 1] == 1) {
-        run *= spec.shape[outer - 1];
-        outer -= 1;
-    }
-    let mut index: Vec<usize> = vec![0; outer];
-    let mut rest = at / run;
-    for (axis, place) in index.iter_mut().enumerate().rev() {
-        *place = rest % spec.shape[axis];
-        rest /= spec.shape[axis];
-    }
-    let (mut skipped, mut filled) = (at % run, 0);
-    // Along the last axis, the source advances by one stride.
-    while filled < out.len() {
-        let offset: isize = index.iter().zip(strides).map(|(&i, &s)| i as isize * s).sum();
-        let last = outer.checked_sub(1);
-        let (count, step) = last.map_or((1, 0), |a| (spec.shape[a] - index[a], strides[a]));
-        let mut done = 0;
-        while done < count && filled < out.len() {
-            let len = (run - skipped).min(out.len() - filled);
-            // SAFETY: the index is within the shape, so the caller guarantees `run` readable bytes
-            // here, of which `len` bytes from `skipped` on are copied.
-            unsafe {
-                let from = start.offset(offset + done as isize * step).add(skipped);
-                copy_few(from, out[filled..].as_mut_ptr(), len);
-            }
-            (skipped, filled, done) = (0, filled + len, done + 1);
-        }
-        if let Some(axis) = last {
-            index[axis] += done;
-        }
-        for axis in (1..outer).rev() {
-            if index[axis] == spec.shape[axis] {
-                index[axis] = 0;
-                index[axis - 1] += 1;
-            }
-        }
-    }
-}
-
-/// Copies bytes; the bytes of a single element are copied without a call.
-///
-/// # Safety
-/// As for `std::ptr::copy_nonoverlapping`.
-#[inline]
-unsafe fn copy_few(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller upholds the same contract.
-    unsafe {
-        match len {
-            1 => *to = *from,
-            2 => std::ptr::copy_nonoverlapping(from, to, 2),
-            4 => std::ptr::copy_nonoverlapping(from, to, 4),
-            8 => std::ptr::copy_nonoverlapping(from, to, 8),
-            16 => std::ptr::copy_nonoverlapping(from, to, 16),
-            _ => std::ptr::copy_nonoverlapping(from, to, len),
-        }
-    }
-}
-
-/// The error of `copy=False` where a copy is needed.
-pub fn must_copy(what: &str, why: &str) -> PyErr {
-    let message = format!("{what}: copy=False forbids a copy, but {why}; leave copy out");
-    exception("CopyRequiredError", message)
-}
-
 /// Converts an array of another library to a tensor; `None` if the object supports no known
 /// protocol.
 pub fn import(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Option<Tensor>> {
@@ -308,10 +72,10 @@ pub fn import(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Option<Tensor>
     }
     let described = has(object, intern!(py, "__array_interface__"));
     if has(object, intern!(py, "__dlpack__")) {
-        match dlpack::import(object, "asarray", how) {
+        match dlpack::import::<PyTensor>(object, "asarray", how) {
             // NumPy does not export read-only arrays (before 2.1) and some of its dtypes.
             Err(error) if described && error.is_instance_of::<PyBufferError>(py) => {}
-            outcome => return outcome.map(Some),
+            outcome => return outcome.map(|tensor| Some(tensor.0)),
         }
     }
     if described {
@@ -327,21 +91,6 @@ pub fn import(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Option<Tensor>
         }
     }
     Ok(None)
-}
-
-/// True if nobody can write an array's memory: the chain of its bases ends at a tensor or `bytes`.
-pub fn is_constant(object: &Bound<'_, PyAny>) -> bool {
-    let py = object.py();
-    let mut object = object.clone();
-    // A NumPy view references the owner of its memory; chains of views are short.
-    for _ in 0..8 {
-        if object.is_instance_of::<Memory>() || object.is_exact_instance_of::<PyBytes>() {
-            return true;
-        }
-        let Ok(base) = object.getattr(intern!(py, "base")) else { return false };
-        object = base;
-    }
-    false
 }
 
 /// The elements of an object with NumPy's array interface, version 3. Every field of the interface
@@ -375,6 +124,7 @@ fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tens
         Some(strides) => entries(&strides, "strides")?,
         None => dense_strides(&spec),
     };
+    let layout = ForeignLayout { spec, strides };
     let place = match optional("data")? {
         Some(data) => match data.cast_into::<PyTuple>() {
             Ok(pointer) => ElementSource::Pointer(pointer),
@@ -384,11 +134,11 @@ fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tens
         None => ElementSource::Buffer(object.clone()),
     };
     let offset = optional("offset")?.map_or(Ok(0), |o| integer(&o, "offset"))?;
-    let constant = is_constant(object);
+    let constant = PyTensor::is_constant(object);
     // Keep the interface, too: the interface of a NumPy scalar owns the copy that its pointer
     // refers to.
     let owner = Owner(Some((object.clone().unbind(), interface.clone().unbind())));
-    let foreign = |address, owner| Foreign { address, spec, strides, swapped, constant, owner };
+    let foreign = |address, owner| Foreign { address, layout, swapped, constant, owner };
     match place {
         ElementSource::Pointer(pointer) => {
             let address = pointer.get_item(0).ok().and_then(|p| p.extract::<usize>().ok());
@@ -398,7 +148,10 @@ fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tens
             })?;
             // SAFETY: the owner of the interface guarantees the memory that its shape and strides
             // reach.
-            unsafe { foreign(address, Box::new(owner)).tensor(object.py(), "asarray", how) }
+            let tensor = unsafe {
+                foreign(address, Box::new(owner)).tensor::<PyTensor>(object.py(), "asarray", how)?
+            };
+            Ok(tensor.0)
         }
         ElementSource::Buffer(data) if how == Import::Share => {
             let why = format!("the memory of {} has no address here", described(&data));
@@ -409,15 +162,10 @@ fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tens
             let len = bytes.as_bytes().len();
             let start = bytes.as_bytes().as_ptr() as usize;
             let foreign = foreign(start.wrapping_add_signed(offset), Box::new(owner));
-            let inside = foreign.spec.numel() == 0
-                || foreign.strides.len() == foreign.spec.shape.rank()
-                    && foreign.extent().is_some_and(|(low, high)| {
-                        let begin = offset.checked_add(low);
-                        let end = offset.checked_add(high);
-                        begin.is_some_and(|b| b >= 0) && end.is_some_and(|e| e <= len as isize)
-                    });
+            let ForeignLayout { spec, strides } = &foreign.layout;
+            let inside = spec.numel() == 0
+                || strides.len() == spec.shape.rank() && foreign.layout.fits_in(offset, len);
             if !inside {
-                let Foreign { spec, strides, .. } = foreign;
                 return Err(invalid(format!(
                     "__array_interface__: {spec} with strides {strides:?} from byte {offset} on is \
                      not inside a buffer of {len} bytes"
@@ -425,7 +173,9 @@ fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tens
             }
             // SAFETY: the bounds are checked, and `bytes` lives to the end of this block: the
             // tensor is a copy.
-            unsafe { foreign.tensor(object.py(), "asarray", Import::Copy) }
+            let tensor =
+                unsafe { foreign.tensor::<PyTensor>(object.py(), "asarray", Import::Copy)? };
+            Ok(tensor.0)
         }
     }
 }

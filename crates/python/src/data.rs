@@ -14,6 +14,7 @@ use crate::sequences::{self, Listed};
 use crate::symbolic_float::PySymbolicFloat;
 use crate::tensor::PyTensor;
 use girih::{DType, Tensor, TensorSpec};
+use girih_pyo3::foreign::must_copy;
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType,
@@ -31,7 +32,7 @@ fn convert_to(object: &Bound<'_, PyAny>, dtype: Option<DType>, how: Import) -> P
     match dtype {
         Some(dtype) if how == Import::Share && dtype != tensor.dtype() => {
             let why = format!("its dtype is {}, not {dtype}", tensor.dtype());
-            Err(arrays::must_copy("asarray", &why))
+            Err(must_copy("asarray", &why))
         }
         Some(dtype) => tensor.astype(dtype).py(),
         None => Ok(tensor),
@@ -59,7 +60,7 @@ fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>, how: Import) -> PyRe
     }
     if how == Import::Share {
         let kind = object.get_type().name()?;
-        return Err(arrays::must_copy("asarray", &format!("a {kind} has no memory of elements")));
+        return Err(must_copy("asarray", &format!("a {kind} has no memory of elements")));
     }
     from_numbers(object, dtype)
 }

@@ -1,115 +1,25 @@
-//! DLPack (version 1 of its C structures, and legacy capsules): sharing tensors with other
-//! libraries without a copy, in both directions.
+//! DLPack for this front end's tensors: `from_dlpack`, and the capsules of `Tensor.__dlpack__`.
 
-use crate::arrays::{Foreign, Import, is_constant};
 use crate::data::upload;
 use crate::devices::{DeviceArg, placed};
-use crate::errors::{IntoPy, exception, invalid};
-use crate::interpreter::{detach, intern, try_attach};
-use crate::protocols::has;
+use crate::errors::IntoPy;
+use crate::interpreter::detach;
 use crate::scalars;
 use crate::tensor::PyTensor;
-use girih::runtime::Value;
-use girih::{DType, Tensor, TensorSpec};
-use pyo3::exceptions::{PyBufferError, PyTypeError};
-use pyo3::ffi;
+use girih::Tensor;
+use girih_pyo3::dlpack::{self, Exported};
+use girih_pyo3::foreign::Import;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict};
-use std::ffi::{CStr, c_void};
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct DlDevice {
-    device_type: i32,
-    device_id: i32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct DlDataType {
-    code: u8,
-    bits: u8,
-    lanes: u16,
-}
-
-#[repr(C)]
-struct DlTensor {
-    data: *mut c_void,
-    device: DlDevice,
-    ndim: i32,
-    dtype: DlDataType,
-    shape: *mut i64,
-    strides: *mut i64,
-    byte_offset: u64,
-}
-
-/// The managed tensor of DLPack before version 1.
-#[repr(C)]
-struct Managed {
-    tensor: DlTensor,
-    context: *mut c_void,
-    deleter: Option<unsafe extern "C" fn(*mut Managed)>,
-}
-
-#[repr(C)]
-struct ManagedVersioned {
-    major: u32,
-    minor: u32,
-    context: *mut c_void,
-    deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
-    flags: u64,
-    tensor: DlTensor,
-}
-
-const CPU: i32 = 1;
-const READ_ONLY: u64 = 1;
-const IS_COPIED: u64 = 2;
-const LEGACY: &CStr = c"dltensor";
-const VERSIONED: &CStr = c"dltensor_versioned";
-const USED_LEGACY: &CStr = c"used_dltensor";
-const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
-
-/// The memory to which an exported tensor points.
-struct Export {
-    shape: Vec<i64>,
-    strides: Vec<i64>,
-    _value: Value,
-}
-
-fn data_type(dtype: DType) -> DlDataType {
-    let code = match dtype {
-        DType::U8 | DType::U16 | DType::U32 | DType::U64 => 1,
-        DType::F16 | DType::F32 | DType::F64 => 2,
-        DType::BF16 => 4,
-        DType::C64 | DType::C128 => 5,
-        DType::Bool => 6,
-        _ => 0,
-    };
-    DlDataType { code, bits: dtype.size() as u8 * 8, lanes: 1 }
-}
-
-fn dtype(data_type: DlDataType) -> PyResult<DType> {
-    let same = |d: &DType| {
-        let t = self::data_type(*d);
-        (t.code, t.bits, t.lanes) == (data_type.code, data_type.bits, data_type.lanes)
-    };
-    DType::ALL.into_iter().find(same).ok_or_else(|| {
-        let DlDataType { code, bits, lanes } = data_type;
-        let message =
-            format!("DLPack type code {code} with {bits} bits x {lanes} has no dtype here");
-        exception("DTypeError", message)
-    })
-}
 
 /// Exports a tensor as a capsule: versioned if the consumer supports version 1.
 pub fn export<'py>(
     py: Python<'py>,
     tensor: &Tensor,
     versioned: bool,
-    copy: bool,
+    is_copy: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let copied;
-    let tensor = if copy {
+    let tensor = if is_copy {
         let bytes = detach(py, || tensor.to_bytes()).py()?;
         copied = upload(py, &tensor.spec(), &bytes)?;
         &copied
@@ -118,190 +28,9 @@ pub fn export<'py>(
     };
     let (address, value) = detach(py, || tensor.address()).py()?;
     let spec = tensor.spec();
-    let mut export = Box::new(Export {
-        shape: spec.shape.iter().map(|&d| d as i64).collect(),
-        strides: spec.shape.strides().iter().map(|&s| s as i64).collect(),
-        _value: value,
-    });
-    let dl = DlTensor {
-        data: address as *mut c_void,
-        device: DlDevice { device_type: CPU, device_id: 0 },
-        ndim: spec.shape.rank() as i32,
-        dtype: data_type(spec.dtype),
-        shape: export.shape.as_mut_ptr(),
-        strides: export.strides.as_mut_ptr(),
-        byte_offset: 0,
-    };
-    let context = Box::into_raw(export).cast();
-    let (pointer, name): (*mut c_void, &CStr) = if versioned {
-        let (major, minor, flags) = (1, 0, if copy { IS_COPIED } else { READ_ONLY });
-        let deleter = Some(delete_versioned as unsafe extern "C" fn(_));
-        let managed = ManagedVersioned { major, minor, context, deleter, flags, tensor: dl };
-        (Box::into_raw(Box::new(managed)).cast(), VERSIONED)
-    } else {
-        let managed = Managed { tensor: dl, context, deleter: Some(delete_legacy) };
-        (Box::into_raw(Box::new(managed)).cast(), LEGACY)
-    };
-    // SAFETY: the thread is attached; the capsule owns `pointer` until a consumer renames it.
-    unsafe {
-        let capsule = ffi::PyCapsule_New(pointer, name.as_ptr(), Some(delete_capsule));
-        Bound::from_owned_ptr_or_err(py, capsule)
-    }
-}
-
-unsafe extern "C" fn delete_legacy(managed: *mut Managed) {
-    // SAFETY: called once, with the pointer that `export` leaked.
-    unsafe {
-        let managed = Box::from_raw(managed);
-        drop(Box::from_raw(managed.context.cast::<Export>()));
-    }
-}
-
-unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
-    // SAFETY: called once, with the pointer that `export` leaked.
-    unsafe {
-        let managed = Box::from_raw(managed);
-        drop(Box::from_raw(managed.context.cast::<Export>()));
-    }
-}
-
-/// Frees the tensor of a capsule that no consumer has taken.
-unsafe extern "C" fn delete_capsule(capsule: *mut ffi::PyObject) {
-    // SAFETY: the interpreter passes a capsule that `export` created; its name identifies its
-    // contents, and a consumer that took the contents has renamed it.
-    unsafe {
-        if ffi::PyCapsule_IsValid(capsule, LEGACY.as_ptr()) == 1 {
-            delete_legacy(ffi::PyCapsule_GetPointer(capsule, LEGACY.as_ptr()).cast());
-        } else if ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
-            delete_versioned(ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
-        }
-    }
-}
-
-/// An imported tensor; calls the producer's deleter when the last tensor over its memory is
-/// dropped.
-enum Imported {
-    Legacy(*mut Managed),
-    Versioned(*mut ManagedVersioned),
-}
-
-// SAFETY: DLPack's contract allows calling the deleter from any thread; the memory is only read.
-unsafe impl Send for Imported {}
-// SAFETY: as above; nothing is reachable through a shared reference.
-unsafe impl Sync for Imported {}
-
-impl Imported {
-    fn delete(&self) {
-        match *self {
-            // SAFETY: the structure was taken out of its capsule, so this is its only owner.
-            Imported::Legacy(managed) => unsafe {
-                if let Some(deleter) = (*managed).deleter {
-                    deleter(managed);
-                }
-            },
-            // SAFETY: as above.
-            Imported::Versioned(managed) => unsafe {
-                if let Some(deleter) = (*managed).deleter {
-                    deleter(managed);
-                }
-            },
-        }
-    }
-}
-
-impl Drop for Imported {
-    fn drop(&mut self) {
-        // The producer's deleter may use Python objects.
-        try_attach(|_| self.delete());
-    }
-}
-
-/// Imports an object with `__dlpack__` as a tensor. `what` is the name of the user's function.
-pub fn import(object: &Bound<'_, PyAny>, what: &str, how: Import) -> PyResult<Tensor> {
-    let capsule = request(object)?;
-    let raw = capsule.as_ptr();
-    // SAFETY: `raw` is a live capsule; its name identifies its structure, and renaming it takes
-    // ownership of that structure, which `Imported` then frees once.
-    let (owner, dl) = unsafe {
-        if ffi::PyCapsule_IsValid(raw, VERSIONED.as_ptr()) == 1 {
-            let managed: *mut ManagedVersioned =
-                ffi::PyCapsule_GetPointer(raw, VERSIONED.as_ptr()).cast();
-            if (*managed).major != 1 {
-                let found = (*managed).major;
-                return Err(invalid(format!("from_dlpack: version {found} is not known, only 1")));
-            }
-            ffi::PyCapsule_SetName(raw, USED_VERSIONED.as_ptr());
-            (Imported::Versioned(managed), &(*managed).tensor)
-        } else if ffi::PyCapsule_IsValid(raw, LEGACY.as_ptr()) == 1 {
-            let managed: *mut Managed = ffi::PyCapsule_GetPointer(raw, LEGACY.as_ptr()).cast();
-            ffi::PyCapsule_SetName(raw, USED_LEGACY.as_ptr());
-            (Imported::Legacy(managed), &(*managed).tensor)
-        } else {
-            return Err(invalid("from_dlpack: __dlpack__ gave no unused DLPack capsule"));
-        }
-    };
-    if dl.device.device_type != CPU {
-        let kind = dl.device.device_type;
-        let message = format!("from_dlpack: the data is on DLPack device type {kind}, not the CPU");
-        return Err(PyBufferError::new_err(message));
-    }
-    share(object, owner, dl, what, how)
-}
-
-fn request<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
-    if !has(object, intern!(object.py(), "__dlpack__")) {
-        let kind = object.get_type().name()?;
-        let message = format!("from_dlpack: a {kind} has no __dlpack__; use asarray");
-        return Err(exception("DTypeError", message));
-    }
-    let kwargs = PyDict::new(object.py());
-    kwargs.set_item("max_version", (1, 0))?;
-    let capsule = match object.call_method("__dlpack__", (), Some(&kwargs)) {
-        // Producers before version 1 do not support the argument.
-        Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => {
-            object.call_method0("__dlpack__")?
-        }
-        other => other?,
-    };
-    Ok(capsule.cast_into::<PyCapsule>()?)
-}
-
-fn share(
-    object: &Bound<'_, PyAny>,
-    owner: Imported,
-    dl: &DlTensor,
-    what: &str,
-    how: Import,
-) -> PyResult<Tensor> {
-    let rank = usize::try_from(dl.ndim).map_err(|_| invalid(format!("{what}: negative rank")))?;
-    let dtype = dtype(dl.dtype)?;
-    if rank > 0 && dl.shape.is_null() {
-        return Err(invalid(format!("{what}: a DLPack tensor of rank {rank} has no shape")));
-    }
-    // SAFETY: the producer guarantees `ndim` sizes, and `ndim` strides unless the pointer is null,
-    // while the structure lives; `owner` keeps it alive.
-    let (shape, strides) = unsafe {
-        let slice = |p: *mut i64| match rank {
-            0 => &[],
-            _ => std::slice::from_raw_parts(p.cast_const(), rank),
-        };
-        (slice(dl.shape), (!dl.strides.is_null()).then(|| slice(dl.strides)))
-    };
-    let shape = girih::Shape::from_signed("from_dlpack", shape).py()?;
-    let spec = TensorSpec { shape, dtype };
-    spec.shape.check("from_dlpack", dtype).py()?;
-    let size = dtype.size() as i64;
-    let strides = match strides {
-        Some(strides) => strides.iter().map(|&s| s.checked_mul(size).map(|s| s as isize)).collect(),
-        None => Some(spec.shape.strides().iter().map(|s| s * size as isize).collect()),
-    };
-    let strides = strides.ok_or_else(|| invalid(format!("{what}: strides beyond 64 bits")))?;
-    let address = (dl.data as usize).wrapping_add(dl.byte_offset as usize);
-    let (constant, owner) = (is_constant(object), Box::new(owner));
-    let foreign = Foreign { address, spec, strides, swapped: false, constant, owner };
-    // SAFETY: the producer guarantees the elements that shape and strides reach, while the
-    // structure lives.
-    unsafe { foreign.tensor(object.py(), what, how) }
+    let exported = Exported { spec, address, value, is_copy };
+    // SAFETY: the value is the tensor's, or that of a copy which nothing else refers to.
+    unsafe { dlpack::export(py, exported, versioned) }
 }
 
 /// Converts an array of another library to a tensor. The elements are copied unless nobody can
@@ -317,7 +46,7 @@ fn from_dlpack(
 ) -> PyResult<PyTensor> {
     placed(device, || match x.cast::<PyTensor>() {
         Ok(tensor) => Ok(PyTensor(tensor.borrow().0.clone())),
-        Err(_) => import(x, "from_dlpack", Import::of(copy)).map(PyTensor),
+        Err(_) => dlpack::import(x, "from_dlpack", Import::of(copy)),
     })
 }
 

@@ -1,6 +1,6 @@
-//! The Python extension module `girih._girih`: converts arguments, releases the global interpreter
-//! lock while the library compiles and runs, and converts its errors to Python exceptions. It
-//! contains no other logic.
+//! The Python extension module `girih._girih`: converts arguments, and releases the global interpreter
+//! lock while the library compiles and runs. What another front end in Python needs as well is in
+//! `girih-pyo3`: errors, source lines, contexts, trees, the memory of other libraries.
 
 mod apply;
 mod args;
@@ -18,7 +18,6 @@ mod data;
 mod devices;
 mod dlpack;
 mod dtype;
-mod errors;
 mod executor;
 mod fft;
 mod functions;
@@ -26,22 +25,18 @@ mod guards;
 mod host;
 mod imperative;
 mod indexing;
-mod interpreter;
 mod lazy;
 mod linalg;
-mod location;
 mod losses;
 mod networks;
 mod normalization;
 mod passes;
 mod pooling;
 mod program;
-mod protocols;
 mod random;
 mod registry;
 mod scalars;
 mod search;
-mod sequences;
 mod snapshot;
 mod sorting;
 mod statistics;
@@ -51,10 +46,11 @@ mod tapers;
 mod tensor;
 mod timeline;
 mod transform;
-mod tree;
 mod vision;
 mod windows;
 
+// What all front ends in Python share is used as if it were of this crate.
+use girih_pyo3::{errors, identity, interpreter, location, protocols, sequences, tensors, tree};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -169,12 +165,20 @@ const INTERNAL: &[&str] = &[
     "items_of",
 ];
 
+/// `girih.nn.Module`, if `girih.nn` is imported.
+fn layer_class(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    let nn = py.import("girih")?.getattr("__dict__")?.get_item("nn").ok();
+    nn.map(|nn| nn.getattr("Module")).transpose()
+}
+
 /// Fills the module.
 #[pymodule]
 fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter::check_main(m.py())?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<tensor::PyTensor>()?;
+    tensors::register(&m.py().get_type::<tensor::PyTensor>(), tensor::spec_of);
+    location::register_layers(layer_class);
     m.add_class::<dtype::PyDType>()?;
     devices::register(m)?;
     dtype::register(m)?;
@@ -214,6 +218,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     guards::register(m)?;
     control::register(m)?;
     host::register(m)?;
+    girih_pyo3::contexts::register(m)?;
     contexts::register(m)?;
     executor::register(m)?;
     streams::register(m)?;

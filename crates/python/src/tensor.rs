@@ -12,7 +12,7 @@ use crate::errors::{IntoPy, exception, invalid};
 use crate::interpreter::detach;
 use crate::scalars;
 use crate::{dlpack, indexing, location};
-use girih::{Device, Size, Tensor};
+use girih::{Device, Size, Tensor, TensorSpec};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
@@ -42,6 +42,11 @@ impl PyTensor {
         let _called = location::enter_operator(py);
         to_list(py, &self.0.reshape(()).py()?)
     }
+}
+
+/// The spec of an object that is a tensor.
+pub fn spec_of(object: &Bound<'_, PyAny>) -> Option<TensorSpec> {
+    Some(object.cast::<PyTensor>().ok()?.borrow().0.spec())
 }
 
 #[pymethods]

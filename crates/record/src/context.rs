@@ -1,6 +1,7 @@
 //! Contexts: each thread's current recording graph, device, executor, stream and modes, and the
 //! recording of nodes in it.
 
+mod changes;
 mod frame;
 
 use crate::axes::BoundAxis;
@@ -21,6 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+pub use changes::FrameChanges;
 pub use frame::Frame;
 
 thread_local! {

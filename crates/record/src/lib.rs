@@ -8,9 +8,10 @@
 //!
 //! The modules from the bottom up; a module uses only modules before it:
 //!
-//! `device`, `host`, `statistics`, `location`, `error`, `cpu`, `nested`, `memory`, `background`,
-//! `place`, `node`, `order`, `hints`, `tape`, `axes`, `executor`, `devices`, `stream`, `graph`,
-//! `context`, `scopes`, `trace`, `placement`, `cut`, `nans`, `eval`, `recorder`.
+//! `dlpack`, `foreign`, `device`, `host`, `statistics`, `location`, `error`, `cpu`, `nested`,
+//! `memory`, `background`, `place`, `node`, `order`, `hints`, `tape`, `axes`, `executor`,
+//! `devices`, `stream`, `graph`, `context`, `scopes`, `trace`, `placement`, `cut`, `nans`,
+//! `eval`, `recorder`.
 #![forbid(unsafe_code)]
 
 pub mod axes;
@@ -20,9 +21,11 @@ pub mod cpu;
 pub mod cut;
 mod device;
 pub mod devices;
+pub mod dlpack;
 mod error;
 pub mod eval;
 pub mod executor;
+pub mod foreign;
 pub mod graph;
 pub mod hints;
 pub mod host;

@@ -1,10 +1,11 @@
-//! Acquires and releases the interpreter. All of this crate does so by these functions. They know
+//! Acquires and releases the interpreter. Front ends do so by these functions only. They know
 //! whether a thread has the interpreter, and check in debug builds that no thread waits for the
 //! interpreter while it holds a lock of the library (see `girih_sync`).
 
 mod ending;
 
-use girih::host::{Section, foreign};
+use girih_record::host::{self, Section, foreign};
+use girih_record::stream::synchronize;
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyMapping, PySequence};
@@ -68,6 +69,12 @@ pub fn try_attach<T>(f: impl FnOnce(Python<'_>) -> T) -> Option<T> {
 /// the first one stays.
 pub struct Once<T>(OnceLock<T>);
 
+impl<T> Default for Once<T> {
+    fn default() -> Once<T> {
+        Once::new()
+    }
+}
+
 impl<T> Once<T> {
     /// An empty cell.
     pub const fn new() -> Once<T> {
@@ -113,6 +120,7 @@ impl<T: PyTypeCheck> Once<Py<T>> {
 }
 
 /// A Python string that is made once.
+#[macro_export]
 macro_rules! intern {
     ($py:expr, $text:expr) => {{
         static TEXT: $crate::interpreter::Once<::pyo3::Py<::pyo3::types::PyString>> =
@@ -122,7 +130,7 @@ macro_rules! intern {
     }};
 }
 
-pub(crate) use intern;
+pub use crate::intern;
 
 /// An object of Python that the library owns, and may drop on a thread without the interpreter. PyO3
 /// then puts it on a list, and no thread may fork meanwhile: the list would stay locked in the
@@ -203,7 +211,7 @@ pub fn check_main(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 fn finish(py: Python<'_>) -> PyResult<()> {
     // Each call reports the failure of one queue.
-    while let Err(error) = detach(py, || girih::synchronize(None)) {
+    while let Err(error) = detach(py, || synchronize(None)) {
         if let Some(interrupt) = crate::errors::take_interrupt(Some(&error)) {
             return Err(interrupt);
         }
@@ -231,10 +239,10 @@ fn set_cells(py: Python<'_>) -> PyResult<()> {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     ending::count();
     foreign::set_interpreter_probe(is_attached);
-    girih::host::set_interrupt_hook(crate::errors::interrupted);
-    girih::host::set_wait_hook(waiting);
-    girih::host::set_collector(collect_garbage);
-    girih::host::set_outside(|f| attach(|py| detach(py, f)));
+    host::set_interrupt_hook(crate::errors::interrupted);
+    host::set_wait_hook(waiting);
+    host::set_collector(collect_garbage);
+    host::set_outside(|f| attach(|py| detach(py, f)));
     m.add_function(wrap_pyfunction!(finish, m)?)?;
     set_cells(m.py())?;
     let atexit = m.py().import("atexit")?;

@@ -4,7 +4,7 @@ use super::structure::{Container, DictKind};
 use crate::errors::invalid;
 use crate::interpreter::{Once, intern};
 use crate::sequences;
-use crate::tensor::PyTensor;
+use crate::tensors::{is_tensor, is_tensor_class};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
@@ -169,9 +169,9 @@ pub fn register(
         py.get_type::<PyTuple>(),
         py.get_type::<PyDict>(),
         py.None().bind(py).get_type(),
-        py.get_type::<PyTensor>(),
     ];
     let known = builtin.iter().any(|known| known.is(class))
+        || is_tensor_class(class)
         || class.is(ordered_dict(py)?)
         || class.is(default_dict(py)?)
         || registry(py).registered.iter().any(|(known, _)| known.is(class));
@@ -210,7 +210,7 @@ pub fn sorted_keys<'py>(dict: &Bound<'py, PyDict>) -> PyResult<Children<'py>> {
 
 /// True for objects that are leaves by their type, without a lookup.
 fn is_plain(node: &Bound<'_, PyAny>) -> bool {
-    node.is_exact_instance_of::<PyTensor>()
+    is_tensor(node)
         || node.is_exact_instance_of::<PyFloat>()
         || node.is_exact_instance_of::<PyInt>()
         || node.is_exact_instance_of::<PyString>()

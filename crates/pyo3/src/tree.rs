@@ -8,9 +8,8 @@ mod structure;
 
 use structure::{Container, Structure};
 
-use crate::args::described;
 use crate::errors::{exception, invalid};
-use crate::scalars;
+use crate::scalars::{self, described};
 use crate::sequences;
 use kinds::open;
 use pyo3::PyTraverseError;

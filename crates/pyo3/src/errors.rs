@@ -2,8 +2,9 @@
 
 use crate::interpreter::{Held, Once, attach, try_attach};
 use crate::location::of_called;
-use girih::custom::HostFailure;
-use girih::{Error, TransformError};
+use girih_ir::ops::host::HostFailure;
+use girih_record::Error;
+use girih_transform::Error as TransformError;
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
 use std::cell::RefCell;
@@ -35,8 +36,8 @@ fn transform_class(error: &TransformError) -> &'static str {
     }
 }
 
-fn record_class(error: &girih::ir::Error) -> &'static str {
-    use girih::ir::Error::*;
+fn record_class(error: &girih_ir::Error) -> &'static str {
+    use girih_ir::Error::*;
     match error {
         ShapeMismatch { .. }
         | InvalidShape { .. }
@@ -58,8 +59,8 @@ fn record_class(error: &girih::ir::Error) -> &'static str {
     }
 }
 
-fn run_class(error: &girih::runtime::Error) -> &'static str {
-    use girih::runtime::Error::*;
+fn run_class(error: &girih_runtime::Error) -> &'static str {
+    use girih_runtime::Error::*;
     match error {
         OutOfMemory { .. } | HostMemory { .. } => "OutOfMemoryError",
         IndexOutOfBounds { .. } | LabelOutOfRange { .. } => "IndexOutOfBoundsError",
@@ -119,7 +120,7 @@ pub fn interrupted() -> bool {
 /// The exception of a signal handler, if it is the cause of a cancelled evaluation.
 pub fn take_interrupt(error: Option<&Error>) -> Option<PyErr> {
     let Some(Error::Evaluation { source, .. }) = error else { return None };
-    let cancelled = matches!(**source, girih::runtime::Error::Cancelled { .. });
+    let cancelled = matches!(**source, girih_runtime::Error::Cancelled { .. });
     cancelled.then(|| INTERRUPT.take())?
 }
 
@@ -130,10 +131,10 @@ fn of_failure(failure: &HostFailure) -> Option<PyErr> {
 }
 
 /// The exception of a failed callback.
-fn of_callback(error: &girih::runtime::Error) -> Option<PyErr> {
+fn of_callback(error: &girih_runtime::Error) -> Option<PyErr> {
     match error {
-        girih::runtime::Error::Host(failure) => of_failure(failure),
-        girih::runtime::Error::Dependency(cause) => of_callback(cause),
+        girih_runtime::Error::Host(failure) => of_failure(failure),
+        girih_runtime::Error::Dependency(cause) => of_callback(cause),
         _ => None,
     }
 }
@@ -172,13 +173,13 @@ pub trait IntoPy<T> {
     fn py(self) -> PyResult<T>;
 }
 
-impl<T> IntoPy<T> for girih::Result<T> {
+impl<T> IntoPy<T> for girih_record::Result<T> {
     fn py(self) -> PyResult<T> {
         self.map_err(raise)
     }
 }
 
-impl<T> IntoPy<T> for girih::ir::Result<T> {
+impl<T> IntoPy<T> for girih_ir::Result<T> {
     fn py(self) -> PyResult<T> {
         self.map_err(|error| raise(error.into()))
     }

@@ -2,7 +2,7 @@
 
 use super::kinds::{self, Children, Dataclass, Registered};
 use crate::errors::invalid;
-use crate::guards;
+use crate::identity;
 use crate::interpreter::{Once, intern};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -65,7 +65,7 @@ pub type TakeLeaf<'a, 'py> = dyn FnMut(&Bound<'py, PyAny>) -> PyResult<bool> + '
 fn same(py: Python<'_>, a: &Py<PyAny>, b: &Py<PyAny>, exact: bool) -> PyResult<bool> {
     match exact {
         _ if a.is(b) => Ok(true),
-        true => Ok(guards::is_same(a.bind(py), b.bind(py))),
+        true => Ok(identity::is_same(a.bind(py), b.bind(py))),
         false => a.bind(py).eq(b.bind(py)),
     }
 }
@@ -372,7 +372,7 @@ impl Structure {
                 }
                 let py = object.py();
                 let mut pairs = dict.iter().zip(inserted.as_ref().unwrap_or(keys));
-                if exact && !pairs.all(|((own, _), key)| guards::is_same(key.bind(py), &own)) {
+                if exact && !pairs.all(|((own, _), key)| identity::is_same(key.bind(py), &own)) {
                     return Ok(false);
                 }
                 let mut found: SmallVec<[Bound<'py, PyAny>; 8]> = SmallVec::new();

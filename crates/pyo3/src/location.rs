@@ -5,12 +5,13 @@
 //! this package are skipped: a layer's op belongs to the user's line that called the layer.
 
 use crate::interpreter::{Held, Once, attach, intern, try_attach};
-use girih::location::{Location, Scope, SourceLine, epoch};
+use girih_record::location::{self, Location, Scope, SourceLine, epoch};
+use girih_sync::Mutex;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 /// A call site: a bytecode offset in a code object.
 struct CallSite {
@@ -76,12 +77,13 @@ thread_local! {
 /// of the running task.
 pub fn enter(py: Python<'_>) {
     crate::contexts::sync(py);
-    let line = if girih::location::enabled() { current(py) } else { None };
-    girih::location::enter(line.unwrap_or_default());
+    let line = if location::enabled() { current(py) } else { None };
+    location::enter(line.unwrap_or_default());
 }
 
 /// As [`enter`], for a function whose name errors show: until the guard is dropped, errors name the
 /// function around this line, whichever ops and helpers it uses.
+#[macro_export]
 macro_rules! enter_here {
     ($py:expr) => {{
         fn here() {}
@@ -89,7 +91,7 @@ macro_rules! enter_here {
     }};
 }
 
-pub(crate) use enter_here as enter;
+pub use crate::enter_here as enter;
 
 /// A guard that ends the effect of [`enter!`] when it is dropped.
 #[must_use]
@@ -138,6 +140,31 @@ pub fn of_called(message: String) -> String {
     format!("{name}: {text}")
 }
 
+/// Finds a front end's class of layers; `None` while nothing has imported it.
+pub type LayerClass = for<'py> fn(Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>>;
+
+static LAYERS: Mutex<Vec<LayerClass>> = Mutex::new(Vec::new());
+
+/// Registers a front end's class of layers, by whose names and paths errors name a call.
+pub fn register_layers(class: LayerClass) {
+    LAYERS.lock().unwrap_or_else(PoisonError::into_inner).push(class);
+}
+
+fn layer_classes(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
+    // The lock is not held while Python code runs.
+    let known = LAYERS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    known.into_iter().filter_map(|class| class(py).transpose()).collect()
+}
+
+fn is_layer(object: &Bound<'_, PyAny>, classes: &[Bound<'_, PyAny>]) -> PyResult<bool> {
+    for class in classes {
+        if object.is_instance(class)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The running function of this package that the user's line has called: the innermost layer with
 /// its path in the model, otherwise the outermost function.
 fn package_function(py: Python<'_>) -> PyResult<Option<String>> {
@@ -145,8 +172,7 @@ fn package_function(py: Python<'_>) -> PyResult<Option<String>> {
     // if no Python code runs.
     let innermost = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) };
     let (mut frame, mut found) = (innermost, None);
-    let module = py.import("girih")?.getattr("__dict__")?.get_item("nn").ok();
-    let module = module.map(|nn| nn.getattr("Module")).transpose()?;
+    let layers = layer_classes(py)?;
     while let Some(running) = frame {
         let code = code_of(&running);
         if is_internal(&code) != Some(true) {
@@ -156,9 +182,9 @@ fn package_function(py: Python<'_>) -> PyResult<Option<String>> {
             Ok(name) => name.extract()?,
             Err(_) => code.getattr(intern!(py, "co_name"))?.extract()?,
         };
-        if let (true, Some(module)) = (name.ends_with("__call__"), &module) {
+        if name.ends_with("__call__") && !layers.is_empty() {
             let of = running.getattr(intern!(py, "f_locals"))?.get_item("self")?;
-            if of.is_instance(module)? {
+            if is_layer(&of, &layers)? {
                 let class: String = of.get_type().name()?.extract()?;
                 return Ok(Some(match Scope::current().path() {
                     Some(path) if path != class => format!("{class} ({path})"),

@@ -5,7 +5,7 @@
 //! of signals, so that Control-C ends it.
 
 use crate::errors::{exception, invalid};
-use crate::tensor::PyTensor;
+use crate::tensors::is_tensor;
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -17,7 +17,7 @@ pub const MANY: usize = 1 << 18;
 /// The maximum number of entries of an argument with at most one for each axis of a tensor. It is
 /// larger than the maximum rank, so that an op's own message says what is wrong with a list that is
 /// a little too long.
-pub const FEW: usize = 2 * girih::ir::MAX_RANK;
+pub const FEW: usize = 2 * girih_ir::MAX_RANK;
 
 /// The number of items between two checks for signals.
 const BETWEEN_CHECKS: usize = 1 << 10;
@@ -27,7 +27,7 @@ pub fn known_len(object: &Bound<'_, PyAny>) -> Option<usize> {
     let exact = object.is_exact_instance_of::<PyList>()
         || object.is_exact_instance_of::<PyTuple>()
         || object.is_exact_instance_of::<PyRange>()
-        || object.is_exact_instance_of::<PyTensor>();
+        || is_tensor(object);
     exact.then(|| object.len().ok()).flatten()
 }
 
@@ -153,6 +153,6 @@ impl<'a, 'py, T: FromPyObjectOwned<'py>> FromPyObject<'a, 'py> for Pair<T> {
 }
 
 fn not_a_pair(object: &Bound<'_, PyAny>) -> PyErr {
-    let found = crate::args::described(object);
+    let found = crate::scalars::described(object);
     invalid(format!("a pair of values is expected, got {found}"))
 }
