@@ -48,6 +48,7 @@ mod program;
 pub mod random;
 mod recent;
 mod statistics;
+mod symbolic;
 mod tensor;
 mod tiled;
 mod timeline;
@@ -112,14 +113,15 @@ pub use ops::{
     PathStep, PerAxis, PoolOptions, Powers, Quantile, ReducedAxes, Running, Sampling, Side, Size,
     Sizes, Taper, Tolerance, Unique, Update, Variables, allclose, array_equal, array_split, binary,
     broadcast_arrays, broadcast_shapes, column_stack, concat, corrcoef, cov, default_int, digitize,
-    dstack, einsum, einsum_path, histogram2d, hstack, indices, interp, isclose, keepdims,
-    kept_dtype, meshgrid, number, polyfit, polyval, searchsorted, shape_of, sparse_meshgrid, split,
+    dstack, einsum, einsum_label, einsum_path, histogram2d, hstack, indices, interp, isclose,
+    keepdims, meshgrid, number, polyfit, polyval, searchsorted, shape_of, sparse_meshgrid, split,
     split_at, split_equal, stack, trapezoid, unpooled_sizes, unstack, vander, vstack, where_,
 };
 pub use options::{options, options_with, options_without, pass_names, set_options};
 pub use precision::autocast;
 pub use recent::RecentlyUsed;
 pub use statistics::{Stats, cache_stats, clear_cache, reset_peak_memory};
+pub use symbolic::{SymbolicNumber, compare_sizes, size_operator};
 pub use tensor::{Hook, Tensor, WeakTensor, name_arguments, no_grad, take_roots};
 pub use tiled::CallPath;
 pub use timeline::{SpanTotal, Timeline, span_device};

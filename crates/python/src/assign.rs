@@ -7,13 +7,13 @@
 
 use crate::args::{OperandArg, described};
 use crate::data::as_tensor;
-use crate::errors::{IntoPy, exception, invalid};
+use crate::errors::{IntoPy, exception};
 use crate::functions::{Out, out};
 use crate::interpreter::detach;
 use crate::tensor::PyTensor;
 use crate::{indexing, location, scalars};
 use girih::ir::OpCode;
-use girih::{Context, Index, Operand, OutOfRange, Tensor, Update};
+use girih::{Index, OutOfRange, Tensor, Update};
 use pyo3::prelude::*;
 use std::time::{Duration, Instant};
 
@@ -23,17 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Gives a Python tensor object another value. Waits for threads that compute its current value.
 fn rebind(object: &Bound<'_, PyTensor>, value: Tensor) -> PyResult<()> {
     let old = object.try_borrow().ok().map(|tensor| tensor.0.clone());
-    if let Some(old) = old.filter(|old| old.requires_grad() && old.is_leaf()) {
-        if Context::current().grad() {
-            return Err(girih::Error::InvalidArgument(format!(
-                "assignment: {} requires a gradient, which is of the value that it has; assign to it \
-                 under gr.no_grad(), or assign to a copy (+x)",
-                old.spec()
-            )))
-            .py();
-        }
-        // A parameter that is updated in place remains a parameter.
-        value.take_place_of(&old).py()?;
+    if let Some(old) = old {
+        value.prepare_to_replace(&old).py()?;
     }
     let start = Instant::now();
     loop {
@@ -67,16 +58,6 @@ fn rebind_to(tensor: &Bound<'_, PyTensor>, value: &Bound<'_, PyTensor>) -> PyRes
     rebind(tensor, value)
 }
 
-/// Fails if an in-place operator would change the shape.
-fn same_shape(op: &'static str, old: &Tensor, new: &Tensor) -> PyResult<()> {
-    if old.shape() == new.shape() {
-        return Ok(());
-    }
-    let (lhs, rhs) = (old.shape(), new.shape());
-    let reason = "an operator in place keeps the shape of its left side (first)".into();
-    Err(girih::ir::Error::ShapeMismatch { op, lhs, rhs, reason }).py()
-}
-
 /// Computes `object op= other`: the operator's result, in the dtype and shape of the object.
 fn in_place(code: OpCode, object: &Bound<'_, PyTensor>, other: &Bound<'_, PyAny>) -> PyResult<()> {
     let old = object.borrow().0.clone();
@@ -85,11 +66,7 @@ fn in_place(code: OpCode, object: &Bound<'_, PyTensor>, other: &Bound<'_, PyAny>
         None => OperandArg::Tensor(as_tensor(other, None)?),
     };
     let _called = location::enter!(object.py());
-    let op = code.def().name;
-    girih::kept_dtype(op, Some(code), old.dtype(), operand.operand()).py()?;
-    let new = girih::binary(code, Operand::Tensor(&old), operand.operand()).py()?;
-    same_shape(op, &old, &new)?;
-    rebind(object, new.astype(old.dtype()).py()?)
+    rebind(object, old.in_place(code, operand.operand()).py()?)
 }
 
 macro_rules! in_place_operators {
@@ -128,11 +105,7 @@ impl PyTensor {
     fn __imatmul__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<()> {
         let (old, other) = (slf.borrow().0.clone(), as_tensor(other, None)?);
         let _called = location::enter!(slf.py());
-        girih::kept_dtype("matmul", Some(OpCode::Mul), old.dtype(), Operand::Tensor(&other))
-            .py()?;
-        let new = old.matmul(&other).py()?;
-        same_shape("matmul", &old, &new)?;
-        rebind(slf, new.astype(old.dtype()).py()?)
+        rebind(slf, old.matmul_in_place(&other).py()?)
     }
 
     fn __setitem__(
@@ -192,27 +165,6 @@ struct PyIndexed {
     entries: Vec<Index>,
 }
 
-/// The rule for positions out of range that a mode names; `None` for positions that must be in
-/// range. `fills` says whether a value for missing elements is given.
-pub fn out_of_range(op: &str, mode: Option<&str>, fills: bool) -> PyResult<Option<OutOfRange>> {
-    let found = match mode {
-        None if fills => Some(OutOfRange::Drop),
-        None | Some("raise") => None,
-        Some("clip") => Some(OutOfRange::Clip),
-        Some("wrap") => Some(OutOfRange::Wrap),
-        Some("fill" | "drop") => Some(OutOfRange::Drop),
-        Some(other) => {
-            return Err(invalid(format!(
-                "{op}: mode is 'raise', 'clip', 'wrap', 'fill' or 'drop', got '{other}'"
-            )));
-        }
-    };
-    match fills && found != Some(OutOfRange::Drop) {
-        true => Err(invalid(format!("{op}: fill_value needs mode='fill', got {mode:?}"))),
-        false => Ok(found),
-    }
-}
-
 impl PyIndexed {
     fn update(
         &self,
@@ -223,7 +175,7 @@ impl PyIndexed {
     ) -> Out {
         let _called = location::enter!(py);
         let (x, entries) = (&self.tensor, &self.entries);
-        let mode = out_of_range("at", mode, false)?;
+        let mode = OutOfRange::of_mode("at", mode, None).py()?;
         let run = || match mode {
             None => x.index_update(entries, update, value.operand()),
             Some(mode) => x.index_update_within(entries, update, value.operand(), mode),
@@ -273,8 +225,8 @@ impl PyIndexed {
         fill_value: Option<OperandArg>,
     ) -> Out {
         let _called = location::enter!(py);
-        let mode = out_of_range("at", mode, fill_value.is_some())?;
         let fill = fill_value.as_ref().map(OperandArg::operand);
+        let mode = OutOfRange::of_mode("at", mode, fill.as_ref()).py()?;
         let (x, entries) = (&self.tensor, &self.entries);
         let run = || match mode {
             None => x.index(entries),

@@ -5,11 +5,14 @@ use crate::interpreter::detach;
 use crate::location;
 use crate::program::PyProgram;
 use crate::sequences::Listed;
-use crate::symbolic_float::{self, PySymbolicFloat};
+use crate::symbolic_float::{
+    ADD, DIV, FLOOR_DIV, MOD, MUL, Operator, POW, PySymbolicFloat, SUB, code_of,
+};
 use crate::tensor::PyTensor;
+use girih::ir::OpCode;
 use girih::{
     BoundProgram, Device, DeviceScope, Dim, DynamicDim, Operand, Shape, Tensor, TensorSpec,
-    TracedProgram,
+    TracedProgram, compare_sizes, size_operator,
 };
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyNotImplementedError, PyZeroDivisionError};
@@ -86,43 +89,50 @@ pub fn shape_object<'py>(py: Python<'py>, shape: &Shape) -> PyResult<Bound<'py, 
 
 /// Applies an operator: to sizes, if both operands are sizes and the result is a size; otherwise to
 /// numbers.
-fn operator<'py>(
-    py: Python<'py>,
-    name: &str,
-    a: Other,
-    b: Option<Other>,
-    of_dims: impl FnOnce(Dim, Dim) -> Option<Dim>,
-) -> Result<'py> {
+fn operator<'py>(py: Python<'py>, operator: Operator, a: Other, b: Option<Other>) -> Result<'py> {
     let Some(b) = b else { return Ok(py.NotImplemented().into_bound(py)) };
     let _called = location::enter_operator(py);
     if let (Some(x), Some(y)) = (a.dim(), b.dim())
-        && let Some(dim) = of_dims(x, y)
+        && let Some(dim) = size_operator(operator.1, x, y)
     {
         return dim_object(py, dim);
     }
-    if let Some(out) = real_operator(py, name, &a, &b)? {
-        return Ok(out);
+    of_numbers(py, operator, &a, &b)
+}
+
+/// As [`operator`], for an operator with a number on its left side whose result is never a size.
+fn operator_of_number<'py>(
+    py: Python<'py>,
+    operator: Operator,
+    a: &Bound<'py, PyAny>,
+    b: Dim,
+) -> Result<'py> {
+    let Some(a) = Other::of(a)? else { return Ok(py.NotImplemented().into_bound(py)) };
+    let _called = location::enter_operator(py);
+    of_numbers(py, operator, &a, &Other::Dim(b))
+}
+
+fn of_numbers<'py>(py: Python<'py>, operator: Operator, a: &Other, b: &Other) -> Result<'py> {
+    match real_operator(py, operator, a, b)? {
+        Some(out) => Ok(out),
+        None => a.number(py)?.call_method1(operator.0, (b.number(py)?,)),
     }
-    a.number(py)?.call_method1(name, (b.number(py)?,))
 }
 
 /// Applies an operator whose result is a real number that depends on the sizes. None for other
 /// operators.
 fn real_operator<'py>(
     py: Python<'py>,
-    name: &str,
+    operator: Operator,
     a: &Other,
     b: &Other,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let real = matches!(a, Other::Float(_)) || matches!(b, Other::Float(_));
-    let operator = match name {
-        "__truediv__" => symbolic_float::DIV,
-        "__add__" if real => symbolic_float::ADD,
-        "__sub__" if real => symbolic_float::SUB,
-        "__mul__" if real => symbolic_float::MUL,
-        "__pow__" if real => symbolic_float::POW,
+    match operator.1 {
+        OpCode::Div => {}
+        OpCode::Add | OpCode::Sub | OpCode::Mul | OpCode::Pow if real => {}
         _ => return Ok(None),
-    };
+    }
     let number = |other: &Other| match *other {
         Other::Dim(dim) => PySymbolicFloat::known(Operand::Size(dim)),
         Other::Int(v) => PySymbolicFloat::known(Operand::Int(v.into())),
@@ -132,14 +142,11 @@ fn real_operator<'py>(
     Ok(Some(Bound::new(py, out)?.into_any()))
 }
 
-fn difference(a: Dim, b: Dim) -> Option<Dim> {
-    a.at_least(b).then(|| a - b)
-}
-
-fn divided(a: Dim, b: Dim) -> PyResult<Option<Dim>> {
-    match b.equals(0) {
+/// Fails for a division by the size 0.
+fn check_divisor(divisor: Option<Dim>) -> PyResult<()> {
+    match divisor.is_some_and(|divisor| divisor.equals(0)) {
         true => Err(PyZeroDivisionError::new_err("integer division or modulo by zero")),
-        false => Ok(Some(a.floor_div(b))),
+        false => Ok(()),
     }
 }
 
@@ -148,13 +155,13 @@ impl PyDim {
     fn __add__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
         let b = Other::of(other)?;
         if let Some(Other::Int(v @ ..0)) = b {
-            let of = difference(self.0, (v.unsigned_abs() as usize).into());
-            return match of {
+            let positive = (v.unsigned_abs() as usize).into();
+            return match size_operator(OpCode::Sub, self.0, positive) {
                 Some(dim) => dim_object(other.py(), dim),
                 None => Other::Int(self.0.get() as i64 + v).number(other.py()),
             };
         }
-        operator(other.py(), "__add__", Other::Dim(self.0), b, |a, b| Some(a + b))
+        operator(other.py(), ADD, Other::Dim(self.0), b)
     }
 
     fn __radd__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
@@ -162,20 +169,18 @@ impl PyDim {
     }
 
     fn __sub__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
-        let b = Other::of(other)?;
-        operator(other.py(), "__sub__", Other::Dim(self.0), b, difference)
+        operator(other.py(), SUB, Other::Dim(self.0), Other::of(other)?)
     }
 
     fn __rsub__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
-        let Some(a) = Other::of(other)? else {
-            return Ok(other.py().NotImplemented().into_bound(other.py()));
-        };
-        operator(other.py(), "__sub__", a, Some(Other::Dim(self.0)), difference)
+        match Other::of(other)? {
+            Some(a) => operator(other.py(), SUB, a, Some(Other::Dim(self.0))),
+            None => Ok(other.py().NotImplemented().into_bound(other.py())),
+        }
     }
 
     fn __mul__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
-        let b = Other::of(other)?;
-        operator(other.py(), "__mul__", Other::Dim(self.0), b, |a, b| Some(a * b))
+        operator(other.py(), MUL, Other::Dim(self.0), Other::of(other)?)
     }
 
     fn __rmul__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
@@ -184,46 +189,34 @@ impl PyDim {
 
     fn __floordiv__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
         let b = Other::of(other)?;
-        if let Some(by) = b.as_ref().and_then(Other::dim) {
-            divided(self.0, by)?;
-        }
-        operator(other.py(), "__floordiv__", Other::Dim(self.0), b, |a, b| Some(a.floor_div(b)))
+        check_divisor(b.as_ref().and_then(Other::dim))?;
+        operator(other.py(), FLOOR_DIV, Other::Dim(self.0), b)
     }
 
     fn __rfloordiv__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
         let Some(a) = Other::of(other)? else {
             return Ok(other.py().NotImplemented().into_bound(other.py()));
         };
-        divided(1.into(), self.0)?;
-        let b = Some(Other::Dim(self.0));
-        operator(other.py(), "__floordiv__", a, b, |a, b| Some(a.floor_div(b)))
+        check_divisor(Some(self.0))?;
+        operator(other.py(), FLOOR_DIV, a, Some(Other::Dim(self.0)))
     }
 
     fn __mod__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
         let b = Other::of(other)?;
-        if let Some(by) = b.as_ref().and_then(Other::dim) {
-            divided(self.0, by)?;
-        }
-        operator(other.py(), "__mod__", Other::Dim(self.0), b, |a, b| Some(a.remainder(b)))
+        check_divisor(b.as_ref().and_then(Other::dim))?;
+        operator(other.py(), MOD, Other::Dim(self.0), b)
     }
 
     fn __rmod__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
-        let Some(a) = Other::of(other)? else {
-            return Ok(other.py().NotImplemented().into_bound(other.py()));
-        };
-        operator(other.py(), "__mod__", a, Some(Other::Dim(self.0)), |_, _| None)
+        operator_of_number(other.py(), MOD, other, self.0)
     }
 
     fn __truediv__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
-        let b = Other::of(other)?;
-        operator(other.py(), "__truediv__", Other::Dim(self.0), b, |_, _| None)
+        operator(other.py(), DIV, Other::Dim(self.0), Other::of(other)?)
     }
 
     fn __rtruediv__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
-        let Some(a) = Other::of(other)? else {
-            return Ok(other.py().NotImplemented().into_bound(other.py()));
-        };
-        operator(other.py(), "__truediv__", a, Some(Other::Dim(self.0)), |_, _| None)
+        operator_of_number(other.py(), DIV, other, self.0)
     }
 
     fn __pow__<'py>(
@@ -234,11 +227,7 @@ impl PyDim {
         if modulo.is_some() {
             return Err(PyNotImplementedError::new_err("pow of a size with a modulus"));
         }
-        let b = Other::of(other)?;
-        operator(other.py(), "__pow__", Other::Dim(self.0), b, |a, b| {
-            let exponent = b.known().filter(|&n| n <= 8)?;
-            Some(std::iter::repeat_n(a, exponent).product())
-        })
+        operator(other.py(), POW, Other::Dim(self.0), Other::of(other)?)
     }
 
     fn __neg__(&self, py: Python<'_>) -> i64 {
@@ -254,10 +243,7 @@ impl PyDim {
         if modulo.is_some() {
             return Err(PyNotImplementedError::new_err("pow of a size with a modulus"));
         }
-        let Some(a) = Other::of(other)? else {
-            return Ok(other.py().NotImplemented().into_bound(other.py()));
-        };
-        operator(other.py(), "__pow__", a, Some(Other::Dim(self.0)), |_, _| None)
+        operator_of_number(other.py(), POW, other, self.0)
     }
 
     fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, op: CompareOp) -> Result<'py> {
@@ -267,14 +253,7 @@ impl PyDim {
         let Some(of) = b.dim() else {
             return Other::Dim(self.0).number(py)?.rich_compare(b.number(py)?, op);
         };
-        let answer = match op {
-            CompareOp::Eq => self.0.equals(of),
-            CompareOp::Ne => !self.0.equals(of),
-            CompareOp::Ge => self.0.at_least(of),
-            CompareOp::Lt => !self.0.at_least(of),
-            CompareOp::Gt => !of.at_least(self.0),
-            CompareOp::Le => of.at_least(self.0),
-        };
+        let answer = compare_sizes(code_of(op), self.0, of).unwrap_or_default();
         Ok(answer.into_pyobject(py)?.to_owned().into_any())
     }
 

@@ -46,7 +46,7 @@ fn letters(labels: &Bound<'_, PyAny>) -> PyResult<String> {
             return Ok(());
         }
         let letter = match label.is_instance_of::<PyInt>() {
-            true => label.extract::<u32>().ok().and_then(letter),
+            true => label.extract::<u32>().ok().and_then(girih::einsum_label),
             false => None,
         };
         text.push(letter.ok_or_else(|| {
@@ -56,14 +56,6 @@ fn letters(labels: &Bound<'_, PyAny>) -> PyResult<String> {
         Ok(())
     })?;
     Ok(text)
-}
-
-fn letter(i: u32) -> Option<char> {
-    match i {
-        0..26 => char::from_u32('A' as u32 + i),
-        26..52 => char::from_u32('a' as u32 + i - 26),
-        _ => None,
-    }
 }
 
 fn strategy(optimize: Option<&Bound<'_, PyAny>>) -> PyResult<Optimize> {

@@ -10,7 +10,7 @@ use crate::scalars;
 use crate::sequences::Listed;
 use crate::tensor::PyTensor;
 use girih::ir::OpCode;
-use girih::{DType, Shape, Tensor};
+use girih::{DType, OutOfRange, Shape, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -314,12 +314,10 @@ both! {
     fn take(x, py, indices: TensorArg, axis: Option<Axes> = None;
         dim: Option<Axes>, mode: Option<&str>, fill_value: Option<OperandArg>) {
         let (x, axis) = crate::sorting::along("take", x, axis, dim)?;
-        match crate::assign::out_of_range("take", mode, fill_value.is_some())? {
+        let fill = fill_value.as_ref().map(OperandArg::operand);
+        match OutOfRange::of_mode("take", mode, fill.as_ref()).py()? {
             None => out(x.take(&indices.0, axis)),
-            Some(mode) => {
-                let fill = fill_value.as_ref().map(OperandArg::operand);
-                out(x.take_within(&indices.0, axis, mode, fill))
-            }
+            Some(mode) => out(x.take_within(&indices.0, axis, mode, fill)),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::location;
 use crate::scalars;
 use crate::tensor::PyTensor;
 use girih::ir::OpCode;
-use girih::{DType, Dim, Operand, Tensor};
+use girih::{DType, Operand, SymbolicNumber, Tensor};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::types::PyFloat;
@@ -19,11 +19,7 @@ use pyo3::types::PyFloat;
 /// ``float``, ``math``), an error is raised: name the argument in ``static_argnames``. Values that
 /// depend on sizes alone are fixed in this case, as sizes are.
 #[pyclass(name = "SymbolicFloat", module = "girih", frozen)]
-pub struct PySymbolicFloat {
-    tensor: Tensor,
-    /// The value at the traced sizes, and the sizes, if the value depends on sizes alone.
-    of_sizes: Option<(f64, Vec<Dim>)>,
-}
+pub struct PySymbolicFloat(SymbolicNumber);
 
 type Result<'py> = PyResult<Bound<'py, PyAny>>;
 
@@ -34,37 +30,30 @@ pub const ADD: Operator = ("__add__", OpCode::Add);
 pub const SUB: Operator = ("__sub__", OpCode::Sub);
 pub const MUL: Operator = ("__mul__", OpCode::Mul);
 pub const DIV: Operator = ("__truediv__", OpCode::Div);
-const FLOOR_DIV: Operator = ("__floordiv__", OpCode::FloorDivide);
-const MOD: Operator = ("__mod__", OpCode::Remainder);
+pub const FLOOR_DIV: Operator = ("__floordiv__", OpCode::FloorDivide);
+pub const MOD: Operator = ("__mod__", OpCode::Remainder);
 pub const POW: Operator = ("__pow__", OpCode::Pow);
 
 impl PySymbolicFloat {
     /// An argument of the function.
     pub fn argument(tensor: Tensor) -> PySymbolicFloat {
-        PySymbolicFloat { tensor, of_sizes: None }
+        PySymbolicFloat(SymbolicNumber::argument(tensor))
     }
 
     /// A known Python number, or a size.
     pub fn known(operand: Operand<'_>) -> PyResult<PySymbolicFloat> {
-        let (value, sizes) = match operand {
-            Operand::Size(size) => (size.hint() as f64, vec![size]),
-            Operand::Float(v) => (v, Vec::new()),
-            Operand::Int(v) => (v as f64, Vec::new()),
-            _ => (0.0, Vec::new()),
-        };
-        let tensor = girih::number(operand, Some(DType::F64)).py()?;
-        Ok(PySymbolicFloat { tensor, of_sizes: Some((value, sizes)) })
+        SymbolicNumber::known(operand).map(PySymbolicFloat).py()
     }
 
     /// The value as a float64 tensor.
     pub fn as_tensor(&self) -> &Tensor {
-        &self.tensor
+        self.0.tensor()
     }
 
     /// Converts the other operand; None for objects that are not real numbers.
     fn real(object: &Bound<'_, PyAny>) -> PyResult<Option<PySymbolicFloat>> {
         if let Ok(number) = object.cast::<PySymbolicFloat>() {
-            return Ok(Some(number.get().copy()));
+            return Ok(Some(PySymbolicFloat(number.get().0.clone())));
         }
         match OperandArg::of(object)? {
             Some(OperandArg::Bool(v)) => PySymbolicFloat::known(Operand::Int(v as i128)).map(Some),
@@ -75,46 +64,27 @@ impl PySymbolicFloat {
         }
     }
 
-    fn copy(&self) -> PySymbolicFloat {
-        PySymbolicFloat { tensor: self.tensor.clone(), of_sizes: self.of_sizes.clone() }
-    }
-
-    /// The value, after fixing the sizes on which it depends; None for values that depend on
-    /// arguments.
-    fn fixed(&self) -> Option<f64> {
-        let (value, sizes) = self.of_sizes.as_ref()?;
-        sizes.iter().for_each(|size| {
-            size.get();
-        });
-        Some(*value)
-    }
-
-    /// Applies an operator.
+    /// Applies an operator, to values at traced sizes by Python's arithmetic.
     pub fn of(
         py: Python<'_>,
         (name, code): Operator,
         a: &PySymbolicFloat,
         b: &PySymbolicFloat,
     ) -> PyResult<PySymbolicFloat> {
-        let of_sizes = match (&a.of_sizes, &b.of_sizes) {
-            (Some((x, left)), Some((y, right))) => {
-                let value = PyFloat::new(py, *x).call_method1(name, (*y,))?;
-                // A root of a negative number is complex, so the conversion fails.
-                let value = value.extract::<f64>().ok();
-                value.map(|value| (value, [left.as_slice(), right].concat()))
-            }
-            _ => None,
+        let value = match a.0.both_known(&b.0) {
+            // A root of a negative number is complex, so the conversion fails.
+            Some((x, y)) => PyFloat::new(py, x).call_method1(name, (y,))?.extract::<f64>().ok(),
+            None => None,
         };
-        let (a, b) = (Operand::Tensor(&a.tensor), Operand::Tensor(&b.tensor));
-        Ok(PySymbolicFloat { tensor: girih::binary(code, a, b).py()?, of_sizes })
+        SymbolicNumber::binary(code, &a.0, &b.0, value).map(PySymbolicFloat).py()
     }
 
     /// The value as a Python object.
     fn value<'py>(&self, py: Python<'py>, what: &'static str) -> Result<'py> {
         let _called = location::enter_operator(py);
-        match self.fixed() {
+        match self.0.fixed() {
             Some(value) => Ok(PyFloat::new(py, value).into_any()),
-            None => PyTensor(self.tensor.clone()).scalar(py, what),
+            None => PyTensor(self.0.tensor().clone()).scalar(py, what),
         }
     }
 
@@ -134,6 +104,18 @@ impl PySymbolicFloat {
     }
 }
 
+/// The op of a comparison.
+pub fn code_of(op: CompareOp) -> OpCode {
+    match op {
+        CompareOp::Lt => OpCode::Lt,
+        CompareOp::Le => OpCode::Le,
+        CompareOp::Eq => OpCode::Eq,
+        CompareOp::Ne => OpCode::Ne,
+        CompareOp::Gt => OpCode::Gt,
+        CompareOp::Ge => OpCode::Ge,
+    }
+}
+
 #[pymethods]
 impl PySymbolicFloat {
     /// Creates a symbolic float from a float64 tensor without axes.
@@ -147,7 +129,7 @@ impl PySymbolicFloat {
     /// The number as a float64 tensor. Returns: Tensor.
     #[getter]
     fn tensor(&self) -> PyTensor {
-        PyTensor(self.tensor.clone())
+        PyTensor(self.0.tensor().clone())
     }
 
     fn __add__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
@@ -226,13 +208,12 @@ impl PySymbolicFloat {
     }
 
     fn __pos__(&self) -> PySymbolicFloat {
-        self.copy()
+        PySymbolicFloat(self.0.clone())
     }
 
     fn __abs__(&self, py: Python<'_>) -> PyResult<PySymbolicFloat> {
         let _called = location::enter_operator(py);
-        let of_sizes = self.of_sizes.as_ref().map(|(value, sizes)| (value.abs(), sizes.clone()));
-        Ok(PySymbolicFloat { tensor: self.tensor.abs().py()?, of_sizes })
+        self.0.abs().map(PySymbolicFloat).py()
     }
 
     // Returns a bool tensor whose value each call decides; for expressions of sizes alone, the
@@ -243,21 +224,10 @@ impl PySymbolicFloat {
         let Some(other) = PySymbolicFloat::real(other)? else {
             return Ok(py.NotImplemented().into_bound(py));
         };
-        if self.of_sizes.is_some()
-            && let (Some(b), Some(a)) = (other.fixed(), self.fixed())
-        {
+        if let Some((a, b)) = self.0.both_fixed(&other.0) {
             return PyFloat::new(py, a).rich_compare(b, op);
         }
-        let code = match op {
-            CompareOp::Lt => OpCode::Lt,
-            CompareOp::Le => OpCode::Le,
-            CompareOp::Eq => OpCode::Eq,
-            CompareOp::Ne => OpCode::Ne,
-            CompareOp::Gt => OpCode::Gt,
-            CompareOp::Ge => OpCode::Ge,
-        };
-        let (a, b) = (Operand::Tensor(&self.tensor), Operand::Tensor(&other.tensor));
-        let out = girih::binary(code, a, b).py()?;
+        let out = SymbolicNumber::compare(code_of(op), &self.0, &other.0).py()?;
         Ok(Bound::new(py, PyTensor(out))?.into_any())
     }
 

@@ -34,6 +34,16 @@ struct Labelled {
     labels: Vec<Label>,
 }
 
+/// The letter of an integer label, for operands whose axes are labelled by numbers: letters have the
+/// order of the numbers. `None` from 52 on.
+pub fn einsum_label(label: u32) -> Option<char> {
+    match label {
+        0..26 => char::from_u32('A' as u32 + label),
+        26..52 => char::from_u32('a' as u32 + label - 26),
+        _ => None,
+    }
+}
+
 /// The sum over all labels that are not in the output, of the products of the operands:
 /// `"ij,jk->ik"`. Without an explicit output, the output consists of the labels that occur once,
 /// sorted. `...` stands for axes that broadcast. A label that occurs twice in an operand takes its
@@ -385,4 +395,17 @@ impl Tensor {
 fn pair_exact(a: Labelled, b: Labelled, kept: &[Label]) -> Result<Tensor> {
     let out = pair(a, b, &|l| kept.contains(&l))?;
     out.summed(|l| kept.contains(&l))?.ordered(&[kept])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_letters_in_the_order_of_their_numbers() {
+        let letters: String = (0..52).filter_map(einsum_label).collect();
+        assert!(letters.starts_with("ABC") && letters.ends_with("xyz") && letters.len() == 52);
+        assert!(letters.chars().is_sorted());
+        assert_eq!(einsum_label(52), None);
+    }
 }

@@ -15,6 +15,7 @@ mod elementwise;
 mod embedding;
 pub mod fft;
 mod functional;
+mod in_place;
 mod index;
 mod lexicographic;
 pub mod linalg;
@@ -41,9 +42,9 @@ pub use arrange::{
 pub use compare::{Nans, Tolerance, allclose, array_equal, isclose};
 pub use conv::{ConvOptions, Padding, PerAxis};
 pub use cumulative::{Cumulative, Running};
-pub use einsum::{ContractionPath, Optimize, PathStep, einsum, einsum_path};
-pub(crate) use elementwise::value_in;
-pub use elementwise::{Operand, binary, kept_dtype, number, where_};
+pub use einsum::{ContractionPath, Optimize, PathStep, einsum, einsum_label, einsum_path};
+pub use elementwise::{Operand, binary, number, where_};
+pub(crate) use elementwise::{kept_dtype, value_in};
 pub use embedding::{BagMode, Bags, EmbeddingOptions};
 pub(crate) use index::known;
 pub use index::{

@@ -4,7 +4,7 @@
 use super::plan::{spare_axes, taken_axes};
 use super::{Index, Update};
 use crate::ops::value_in;
-use crate::{Operand, Result, Tensor, concat, where_};
+use crate::{Error, Operand, Result, Tensor, concat, where_};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Dim, Shape};
 
@@ -17,6 +17,38 @@ pub enum OutOfRange {
     Wrap,
     /// Reading gives a value that stands for "nothing", and updates leave them out.
     Drop,
+}
+
+impl OutOfRange {
+    /// The rule of a mode, as NumPy names it; `None` for positions that must be in range. A value for
+    /// elements that are not there means [`OutOfRange::Drop`], and needs that mode if there is one.
+    ///
+    /// Errors: [`Error::InvalidArgument`], in the name of `op`, for other modes, and for a value that
+    /// the mode does not use.
+    pub fn of_mode(
+        op: &str,
+        mode: Option<&str>,
+        fill: Option<&Operand<'_>>,
+    ) -> Result<Option<OutOfRange>> {
+        let found = match mode {
+            None if fill.is_some() => Some(OutOfRange::Drop),
+            None | Some("raise") => None,
+            Some("clip") => Some(OutOfRange::Clip),
+            Some("wrap") => Some(OutOfRange::Wrap),
+            Some("fill" | "drop") => Some(OutOfRange::Drop),
+            Some(other) => {
+                return Err(Error::InvalidArgument(format!(
+                    "{op}: mode is 'raise', 'clip', 'wrap', 'fill' or 'drop', got '{other}'"
+                )));
+            }
+        };
+        match fill.is_some() && found != Some(OutOfRange::Drop) {
+            true => Err(Error::InvalidArgument(format!(
+                "{op}: fill_value needs mode='fill', got {mode:?}"
+            ))),
+            false => Ok(found),
+        }
+    }
 }
 
 /// The value of elements that are not there: NaN, the smallest signed integer, the largest unsigned
@@ -241,5 +273,23 @@ impl Tensor {
             };
         }
         Ok((x, result))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_for_missing_elements_needs_a_mode_that_uses_it() {
+        let fill = Operand::Int(0);
+        let of = |mode, fill| OutOfRange::of_mode("take", mode, fill);
+        assert_eq!(of(None, None), Ok(None));
+        assert_eq!(of(Some("raise"), None), Ok(None));
+        assert_eq!(of(Some("wrap"), None), Ok(Some(OutOfRange::Wrap)));
+        assert_eq!(of(None, Some(&fill)), Ok(Some(OutOfRange::Drop)));
+        assert_eq!(of(Some("fill"), Some(&fill)), Ok(Some(OutOfRange::Drop)));
+        assert!(of(Some("clip"), Some(&fill)).is_err());
+        assert!(of(Some("nearest"), None).unwrap_err().to_string().starts_with("take: mode is"));
     }
 }
