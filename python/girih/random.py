@@ -13,12 +13,13 @@ control flow::
     >>> first, second = gr.random.split(key)
     >>> x = gr.random.normal((2, 3), key=first)
 
-``shape`` is the shape of the result, to which the parameters broadcast; without it the result has
-the broadcast shape of the parameters. Results are float32 unless a parameter is a tensor of another
-floating-point dtype or ``dtype`` is given; integers are int64. Draws that are a closed formula of
-the parameters (uniform, normal, exponential, Laplace, Gumbel, logistic, Cauchy and truncated
-normal) have gradients with respect to the parameters; so have draws by rejection (gamma, beta,
-Dirichlet), by implicit differentiation of their distribution functions.
+What all distributions take means the same everywhere. ``shape`` is the shape of the result, to
+which the parameters broadcast; without it the result has the broadcast shape of the parameters.
+``device`` is the device of the result, by default the current one. Results are float32 unless a
+parameter is a tensor of another floating-point dtype or ``dtype`` is given; integers are int64.
+Draws that are a closed formula of the parameters (uniform, normal, exponential, Laplace, Gumbel,
+logistic, Cauchy and truncated normal) have gradients with respect to the parameters; so have draws
+by rejection (gamma, beta, Dirichlet), by implicit differentiation of their distribution functions.
 
 All functions raise :class:`girih.DTypeError` for unsupported dtypes and for tensors that are not
 keys, :class:`girih.ShapeError` for parameters that do not broadcast to ``shape`` and for more than
@@ -138,8 +139,6 @@ def bits(
     Args:
         shape: the shape of the result.
         dtype: an integer dtype, uint32 by default.
-        key: the key, by default the process's generator draws.
-        device: the device of the result, by default the current device.
 
     Returns:
         Integers of that dtype.
@@ -167,8 +166,6 @@ def uniform(
         low: the lower bound.
         high: the upper bound, which no draw reaches unless both bounds are equal.
         dtype: a floating-point dtype.
-        key: the key, by default the process's generator draws.
-        device: the device of the result, by default the current device.
 
     Returns:
         Numbers; gradients flow to the bounds.
@@ -192,13 +189,10 @@ def normal(
     """Normal draws.
 
     Args:
-        shape: the shape of the result, by default that of the parameters.
         loc: the mean.
         scale: the standard deviation.
         dtype: a floating-point or complex dtype; of complex numbers, real and imaginary part are
             independent and each has half the variance.
-        key: the key, by default the process's generator draws.
-        device: the device of the result, by default the current device.
 
     Returns:
         Numbers; gradients flow to the parameters.
@@ -230,8 +224,6 @@ def multivariate_normal(
         method: the factorisation of cov: cholesky needs a positive definite matrix; eigh and svd
             take singular ones, too.
         dtype: a floating-point dtype.
-        key: the key, by default the process's generator draws.
-        device: the device of the result, by default the current device.
 
     Returns:
         [*shape, n]; gradients flow to the parameters.
@@ -362,12 +354,9 @@ def truncated_normal(
     Args:
         lower: the lower bound, in units of the result.
         upper: the upper bound. Both may be far from the mean.
-        shape: the shape of the result, by default that of the parameters.
         loc: the mean before truncation.
         scale: the standard deviation before truncation.
         dtype: a floating-point dtype.
-        key: the key, by default the process's generator draws.
-        device: the device of the result, by default the current device.
 
     Returns:
         Numbers; gradients flow to the parameters.
@@ -391,11 +380,8 @@ def gamma(
 
     Args:
         a: the positive shape parameter.
-        shape: the shape of the result, by default that of the parameters.
         scale: a factor.
         dtype: a floating-point dtype.
-        key: the key, by default the process's generator draws.
-        device: the device of the result, by default the current device.
 
     Returns:
         Numbers; gradients flow to ``a`` and scale.
@@ -421,10 +407,7 @@ def beta(
     Args:
         a: the first positive parameter.
         b: the second positive parameter.
-        shape: the shape of the result, by default that of the parameters.
         dtype: a floating-point dtype.
-        key: the key, by default the process's generator draws.
-        device: the device of the result, by default the current device.
 
     Returns:
         Numbers in ``[0, 1]``; gradients flow to the parameters.
@@ -450,8 +433,6 @@ def dirichlet(
         alpha: [..., k], the positive concentrations.
         shape: the shape of the result without its last axis, by default that of alpha's other axes.
         dtype: a floating-point dtype.
-        key: the key, by default the process's generator draws.
-        device: the device of the result, by default the current device.
 
     Returns:
         [*shape, k]; gradients flow to ``alpha``.

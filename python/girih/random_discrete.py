@@ -37,8 +37,6 @@ def bernoulli(
         p: the probability.
         shape: the shape of the result, by default that of p.
         dtype: any dtype, bool by default.
-        key: the key, by default the process's generator draws.
-        device: the device of the result, by default the current device.
 
     Returns:
         Values that are true with probability p.
@@ -71,8 +69,6 @@ def poisson(
         lam: the expectation, not negative.
         shape: the shape of the result, by default that of lam.
         dtype: any dtype, int64 by default.
-        key: the key, by default the process's generator draws.
-        device: the device of the result, by default the current device.
 
     Returns:
         Counts.
@@ -98,10 +94,7 @@ def binomial(
     Args:
         n: the number of trials: whole numbers from 0 up.
         p: the probability of success in a trial.
-        shape: the shape of the result, by default that of the parameters.
         dtype: any dtype, int64 by default.
-        key: the key, by default the process's generator draws.
-        device: the device of the result, by default the current device.
 
     Returns:
         Counts.
@@ -129,8 +122,6 @@ def multinomial(
         p: [..., k], weights of the categories, which need not sum to one.
         shape: the shape of the result without its last axis, by default that of p's other axes.
         dtype: any dtype, int64 by default.
-        key: the key, by default the process's generator draws.
-        device: the device of the result, by default the current device.
 
     Returns:
         [*shape, k], counts that sum to n.
@@ -159,8 +150,6 @@ def categorical(
         shape: the shape of the result, which ends with the logits' other axes; by default it has
             only these axes.
         dtype: the dtype of the indices, int64 by default.
-        key: the key, by default the process's generator draws.
-        device: the device of the result, by default the current device.
 
     Returns:
         Indices.
@@ -189,8 +178,6 @@ def randint(
             between them, the result is low.
         shape: the shape of the result, by default that of the bounds.
         dtype: an integer dtype, int64 by default.
-        key: the key, by default the process's generator draws.
-        device: the device of the result, by default the current device.
 
     Returns:
         Integers.
@@ -217,7 +204,6 @@ def permutation(
         x: an int or a tensor.
         axis: the axis along which slices are permuted.
         independent: whether each line along the axis has its own order.
-        key: the key, by default the process's generator draws.
 
     Returns:
         int64 indices, or a tensor like x.
@@ -246,7 +232,6 @@ def choice(
         replace: whether an element may be chosen more than once.
         p: the weights of the elements, which need not sum to one; by default all are equal.
         axis: the axis of a along which slices are chosen.
-        key: the key, by default the process's generator draws.
 
     Returns:
         int64 indices; for a tensor, its slices, with shape in place of the axis.

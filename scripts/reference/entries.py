@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .pages import Block, Page, PageError, Section, read_page, read_pages, read_parameters
-from .signatures import ROOT, Thing, find, member, members
+from .signatures import ROOT, Doc, Thing, find, member, members, parse_doc
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +36,38 @@ MODULES = (
     "girih.special",
     "girih.tree",
 )
+
+
+#: What a summary refers to for all that its docstring does not say.
+REFERS = re.compile(r"(?:[Ss]ee|[Ll]ike|[Aa]s in) :(?:class|func|meth):`([\w.]+)`")
+
+
+def _docs(thing: Thing) -> list[Doc]:
+    """A thing's docstring, and those that its summary refers to."""
+    found, seen = [thing.doc], {""}
+    module = sys.modules.get(getattr(thing.value, "__module__", None) or "")
+    for doc in found:
+        names = [name for name in REFERS.findall(doc.summary) if name not in seen]
+        seen.update(names)
+        values = (_named(name, module) for name in names)
+        found += [parse_doc(inspect.getdoc(value)) for value in values if value is not None]
+    return found
+
+
+def _base_docs(thing: Thing) -> list[Doc]:
+    """The docstrings of a class's base classes, the nearest first."""
+    bases = thing.value.__mro__[1:] if inspect.isclass(thing.value) else ()
+    return [parse_doc(base.__doc__) for base in bases if base.__module__.startswith("girih")]
+
+
+def _named(name: str, module: object) -> object:
+    """What a docstring of a module calls by a name; None if there is no such thing."""
+    if name.startswith("girih."):
+        holder, _, name = name.rpartition(".")
+        module = sys.modules.get(holder)
+    for part in name.split("."):
+        module = getattr(module, part, None)
+    return module
 
 
 @dataclass
@@ -147,15 +181,17 @@ class Reference:
 
     def _fill(self, entry: Entry, *blocks: Block) -> None:
         thing, doc = entry.thing, entry.thing.doc
+        docs = _docs(thing)
+        describing = [*docs, *_base_docs(thing)]
         for name in thing.parameters:
-            told = doc.parameters.get(name) or doc.attributes.get(name)
-            text = told or self._fact(name, *blocks)
+            described = (d.parameters.get(name) or d.attributes.get(name) for d in describing)
+            text = next(filter(None, described), None) or self._fact(name, *blocks)
             entry.parameters[name] = text or self.parameters.get(name, "")
         if thing.kind in ("function", "method", "staticmethod"):
             entry.returns = doc.returns or self._fact("returns", *blocks)
             if thing.gives_nothing:
                 entry.returns = doc.returns or "None."
-        entry.raises = doc.raises
+        entry.raises = next((d.raises for d in docs if d.raises is not None), None)
         if entry.raises is None:
             entry.raises = _errors(blocks, {*entry.parameters})
         entry.example = blocks[0].example or doc.example

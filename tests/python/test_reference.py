@@ -77,6 +77,18 @@ def test_the_nearest_description_applies(tmp_path):
     assert lacking == ["topic.md:21: girih.sin lacks an example"]
 
 
+def test_docstrings_that_a_summary_refers_to_and_base_classes_describe_what_it_does_not(reference):
+    entry = reference.entries.__getitem__
+    first, second = entry("girih.nn.MaxPool1d"), entry("girih.nn.AvgPool2d")
+    assert not second.thing.doc.parameters
+    assert second.parameters["stride"] == first.parameters["stride"] != ""
+    assert second.raises == first.thing.doc.raises
+    base, adam = entry("girih.optim.Optimizer"), entry("girih.optim.Adam")
+    assert adam.parameters["maximize"] == base.thing.doc.parameters["maximize"]
+    fractional = entry("girih.nn.functional.fractional_max_pool3d")
+    assert "ratio" in fractional.parameters["output_ratio"]
+
+
 def test_unknown_names_and_undocumented_names_are_reported(tmp_path):
     found = entries.problems(write(tmp_path, TOPIC + "\n### frobnicate\n"))
     assert "topic.md:25: there is no girih.frobnicate" in found

@@ -207,20 +207,12 @@ class _AvgPool(_Pool):
 
 
 class AvgPool1d(_AvgPool):
-    """Mean of each window of the last axis.
+    """Mean of each window of the last axis; other options as in :class:`MaxPool1d`.
 
     Args:
-        kernel_size: The size of a window.
-        stride: The distance between windows, their size by default.
-        padding: As in :class:`MaxPool1d`.
-        ceil_mode: Whether the last window may extend beyond the padding.
         count_include_pad: Whether padding counts; if not, the mean of a window of only padding is
             NaN.
         divisor_override: The divisor of the sums, in place of the counts.
-
-    Raises:
-        InvalidArgumentError: On a call, a size, stride or padding is invalid.
-        ShapeError: On a call, the windows do not fit.
 
     Example:
         >>> import girih as gr
@@ -262,19 +254,19 @@ class _LPPool(_Pool):
 
 
 class LPPool1d(_LPPool):
-    """``sum(|x|**p)**(1/p)`` of each window of the last axis."""
+    """``sum(|x|**p)**(1/p)`` of each window of the last axis; see :class:`MaxPool1d`."""
 
     _function = "lp_pool1d"
 
 
 class LPPool2d(_LPPool):
-    """``sum(|x|**p)**(1/p)`` of each window of the last two axes."""
+    """``sum(|x|**p)**(1/p)`` of each window of the last two axes; see :class:`MaxPool1d`."""
 
     _function = "lp_pool2d"
 
 
 class LPPool3d(_LPPool):
-    """``sum(|x|**p)**(1/p)`` of each window of the last three axes."""
+    """``sum(|x|**p)**(1/p)`` of each window of the last three axes; see :class:`MaxPool1d`."""
 
     _function = "lp_pool3d"
 
@@ -380,16 +372,6 @@ class FractionalMaxPool2d(_FractionalMaxPool):
 class FractionalMaxPool3d(_FractionalMaxPool):
     """Like :class:`FractionalMaxPool2d`, for three spatial axes.
 
-    Args:
-        kernel_size: The size of a window.
-        output_size: The sizes of the result, unless ``output_ratio`` is given.
-        output_ratio: The ratio of these sizes to the sizes of the argument, between 0 and 1.
-        return_indices: Whether to return ``(result, indices)``.
-
-    Raises:
-        InvalidArgumentError: On a call, unless exactly one of size and ratio is given.
-        ShapeError: On a call, the windows do not fit.
-
     Example:
         >>> import girih as gr
         >>> gr.nn.FractionalMaxPool3d(2, output_ratio=0.5)(gr.ones([1, 6, 6, 6])).shape
@@ -487,10 +469,6 @@ def fractional_max_pool2d(
 
     Args:
         x: ``[batch, channels, h, w]`` or ``[channels, h, w]``.
-        kernel_size: The size of a window.
-        output_size: The sizes of the result, unless ``output_ratio`` is given.
-        output_ratio: The ratio of these sizes to the sizes of the argument, between 0 and 1.
-        return_indices: Whether to return ``(result, indices)``.
         samples: Draws from ``[0, 1)``, ``[batch, channels, 2]``; new ones by default.
 
     Returns:
@@ -519,22 +497,14 @@ def fractional_max_pool3d(
     return_indices: bool = False,
     samples: Tensor | None = None,
 ) -> Any:
-    """Largest elements of windows at random positions; see :class:`girih.nn.FractionalMaxPool3d`.
+    """Largest elements of windows at random positions; see :class:`girih.nn.FractionalMaxPool2d`.
 
     Args:
         x: ``[batch, channels, d, h, w]`` or ``[channels, d, h, w]``.
-        kernel_size: The size of a window.
-        output_size: The sizes of the result, unless ``output_ratio`` is given.
-        output_ratio: The ratio of these sizes to the sizes of the argument, between 0 and 1.
-        return_indices: Whether to return ``(result, indices)``.
         samples: Draws from ``[0, 1)``, ``[batch, channels, 3]``; new ones by default.
 
     Returns:
-        The largest elements, or a pair with their positions.
-
-    Raises:
-        InvalidArgumentError: Not exactly one of size and ratio is given.
-        ShapeError: The windows do not fit.
+        As :func:`fractional_max_pool2d`.
 
     Example:
         >>> import girih as gr

@@ -21,15 +21,11 @@ class RMSprop(Optimizer):
     """Divides gradients by the root of a running mean of their squares.
 
     Args:
-        params: See :class:`Optimizer`.
         lr: See :class:`Optimizer`; 0.01 by default.
         alpha: The decay of the mean of squares.
-        eps: A number added to the denominator, not negative. With 0, an element without a gradient
-            so far does not move.
-        weight_decay: The multiple of the parameter that is added to its gradient.
-        momentum: The decay of the velocity; 0 for no velocity.
+        eps: As in :class:`Adam`.
+        momentum: As in :class:`SGD`.
         centered: Whether to divide by the standard deviation of the gradient instead.
-        maximize: Whether to maximise instead of minimise.
 
     Source: Hinton 2012, lecture 6e; Graves 2013 for ``centered``; in PyTorch's form.
     """
@@ -77,14 +73,10 @@ class Adagrad(Optimizer):
     """Divides gradients by the root of the sum of their squares.
 
     Args:
-        params: See :class:`Optimizer`.
         lr: See :class:`Optimizer`; 0.01 by default.
         lr_decay: The rate of step ``t`` (from 0) is divided by ``1 + t lr_decay``.
-        weight_decay: The multiple of the parameter that is added to its gradient.
         initial_accumulator_value: The initial value of the sums.
-        eps: A number added to the denominator, not negative. With 0, an element without a gradient
-            so far does not move.
-        maximize: Whether to maximise instead of minimise.
+        eps: As in :class:`Adam`.
 
     Source: Duchi et al. 2011, in PyTorch's form.
     """
@@ -135,12 +127,9 @@ class Adadelta(Optimizer):
     """Scales gradients by the ratio of the root mean squares of past steps and past gradients.
 
     Args:
-        params: See :class:`Optimizer`.
         lr: See :class:`Optimizer`; 1 by default.
         rho: The decay of both means.
         eps: A number added to numerator and denominator, not negative. With 0, no element moves.
-        weight_decay: The multiple of the parameter that is added to its gradient.
-        maximize: Whether to maximise instead of minimise.
 
     Source: Zeiler 2012, algorithm 1, with a rate as in PyTorch.
     """
@@ -179,11 +168,9 @@ class Lion(Optimizer):
     """Steps of equal size by the sign of the mean gradient, with decoupled weight decay.
 
     Args:
-        params: See :class:`Optimizer`.
         lr: See :class:`Optimizer`; 0.0001 by default; a third to a tenth of Adam's.
         betas: The decays of the mean that gives the sign, and of the mean in the state.
-        weight_decay: The fraction of the parameter that is subtracted, times the rate.
-        maximize: Whether to maximise instead of minimise.
+        weight_decay: As in :class:`AdamW`.
 
     Source: Chen et al. 2023, algorithm 2.
     """
@@ -224,11 +211,9 @@ class Rprop(Optimizer):
     size shrinks and the element is not updated.
 
     Args:
-        params: See :class:`Optimizer`.
         lr: The initial step size of all elements; 0.01 by default.
         etas: The factors by which step sizes shrink and grow.
         step_sizes: The smallest and the largest step size.
-        maximize: Whether to maximise instead of minimise.
 
     Source: Riedmiller and Braun 1993, in PyTorch's form.
     """
@@ -272,13 +257,10 @@ class ASGD(Optimizer):
     """Gradient descent with a decreasing rate; the slot ``ax`` has the average of the parameters.
 
     Args:
-        params: See :class:`Optimizer`.
         lr: The initial rate; 0.01 by default.
         lambd: The decay of the rate, and the fraction of the parameter that is subtracted.
         alpha: The exponent of the decay of the rate.
         t0: The step after which parameters are averaged.
-        weight_decay: The multiple of the parameter that is added to its gradient.
-        maximize: Whether to maximise instead of minimise.
 
     Source: Polyak and Juditsky 1992, in PyTorch's form.
     """

@@ -59,7 +59,8 @@ class Optimizer(Stepping, Stateful):
             scalar tensor. In a compiled step the function is traced, so it must use
             :func:`girih.where` and functions of this package. Outside of a compiled step it may use
             ``if`` and ``math``.
-        weight_decay: The multiple of a parameter that is added to its gradient.
+        weight_decay: The multiple of a parameter that is added to its gradient, in all optimisers
+            that say nothing else.
         maximize: Whether to maximise instead of minimise.
 
     Attributes:

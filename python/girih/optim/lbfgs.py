@@ -39,14 +39,12 @@ class LBFGS(Optimizer):
     line search chooses the length of each step.
 
     Args:
-        params: See :class:`Optimizer`.
         lr: See :class:`Optimizer`; 1 by default.
         max_iter: The most iterations that a call of ``step`` makes.
         tolerance_grad: No step is made if no element of the gradient is larger than this number.
         tolerance_change: No step is made if the slope along the direction is above the negative of
             this number.
         history_size: The number of stored pairs of step and gradient difference.
-        maximize: Whether to maximise instead of minimise.
 
     Source: Nocedal and Wright 2006, algorithm 7.5, in the form of one iteration of PyTorch's
     optimiser without a line search.
@@ -160,18 +158,9 @@ class LBFGS(Optimizer):
         """Records one step; see :meth:`Optimizer.update`.
 
         Args:
-            target: A model, or a pytree of parameters.
-            grads: Gradients in the form of the parameters.
             fun: The differentiated function, which takes the tree of parameters (for a model
                 ``parameters_tree()``, for :func:`girih.nn.functional_call`). If given, the step is
                 halved until the value decreases enough (Armijo's rule), at most 20 times.
-
-        Returns:
-            The model, or the tree of new parameters.
-
-        Raises:
-            InvalidArgumentError: Gradients or state have another structure than the parameters.
-            ShapeError: A gradient has another shape than its parameter.
         """
         with self._searching(fun):
             return super().update(target, grads)
@@ -183,20 +172,10 @@ class LBFGS(Optimizer):
         parameters: Module | PyTree,
         fun: Callable[[PyTree], Tensor] | None = None,
     ) -> tuple[PyTree, dict[str, Any]]:
-        """One step in functional form; see :meth:`Optimizer.apply`, and ``update`` for ``fun``.
+        """One step in functional form; see :meth:`Optimizer.apply`, and :meth:`update` for ``fun``.
 
         Args:
-            grads: Gradients in the form of the parameters.
-            state: The state from ``init``, or from the previous step.
-            parameters: A tree of parameters, or a model.
             fun: The differentiated function, for the line search.
-
-        Returns:
-            The new parameters and the new state.
-
-        Raises:
-            InvalidArgumentError: Gradients or state have another structure than the parameters.
-            ShapeError: A gradient has another shape than its parameter.
         """
         with self._searching(fun):
             return super().apply(grads, state, parameters)

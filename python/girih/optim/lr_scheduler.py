@@ -544,17 +544,7 @@ class SequentialLR:
         return {"last_epoch": self.last_epoch, "schedulers": inner}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Self:
-        """Restores a :meth:`state_dict`, and sets the rates.
-
-        Args:
-            state_dict: The numbers by name.
-
-        Returns:
-            The scheduler.
-
-        Raises:
-            InvalidArgumentError: There are other names than in the scheduler's own state.
-        """
+        """Restores the state of all schedulers; see :meth:`LRScheduler.load_state_dict`."""
         check_names(self, self.state_dict(), state_dict)
         self.last_epoch = state_dict["last_epoch"]
         for one, state in zip(self.schedulers, state_dict["schedulers"], strict=True):

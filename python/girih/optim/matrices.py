@@ -28,9 +28,8 @@ class Muon(Optimizer):
     convolution kernel is treated as the matrix ``[out, in * window]``.
 
     Args:
-        params: See :class:`Optimizer`.
         lr: See :class:`Optimizer`; 0.001 by default.
-        weight_decay: The fraction of the parameter that is subtracted, times the rate.
+        weight_decay: As in :class:`AdamW`.
         momentum: The decay of the velocity.
         nesterov: Whether to use Nesterov momentum.
         ns_coefficients: The coefficients of the iteration's polynomial, of degree 1, 3 and 5.
@@ -39,7 +38,6 @@ class Muon(Optimizer):
         adjust_lr_fn: The factor of the rate for a matrix ``[m, n]``: ``"original"`` is
             ``sqrt(max(1, m / n))``, ``"match_rms_adamw"`` is ``0.2 sqrt(max(m, n))``, for rates as
             in AdamW, ``"spectral_unclamped"`` is ``sqrt(m / n)``.
-        maximize: Whether to maximise instead of minimise.
 
     Source: Jordan et al. 2024; Liu et al. 2025 for ``"match_rms_adamw"``; in PyTorch's form, but
     computed in float32 where PyTorch rounds to bfloat16.
@@ -122,14 +120,12 @@ class Adafactor(Optimizer):
     relative to the size of the parameter, and bounded.
 
     Args:
-        params: See :class:`Optimizer`.
         lr: The bound of the relative step; see :class:`Optimizer`; 0.01 by default.
         beta2_decay: The exponent of the step count that gives the weight of new squares.
         eps: The first number (by default the precision of the dtype), squared, is the lower bound
             of squares; the second is the lower bound of the size of a parameter.
         d: The bound of the root mean square of a step before the rate.
-        weight_decay: The fraction of the parameter that is subtracted, times the rate.
-        maximize: Whether to maximise instead of minimise.
+        weight_decay: As in :class:`AdamW`.
 
     Source: Shazeer and Stern 2018, in PyTorch's form.
     """

@@ -25,13 +25,10 @@ class SGD(Optimizer):
     parameter to its gradient.
 
     Args:
-        params: See :class:`Optimizer`.
         lr: See :class:`Optimizer`; 0.001 by default.
         momentum: The decay of the velocity; 0 for no velocity.
         dampening: The fraction of the gradient that is not added to the velocity.
-        weight_decay: The multiple of the parameter that is added to its gradient.
         nesterov: Whether to use Nesterov momentum; needs momentum and no dampening.
-        maximize: Whether to maximise instead of minimise.
 
     Source: Sutskever et al. 2013, in PyTorch's form (the rate outside the velocity).
     """
@@ -117,14 +114,11 @@ class Adam(_Moments):
     """Adaptive moments. ``weight_decay`` adds that multiple of the parameter to its gradient.
 
     Args:
-        params: See :class:`Optimizer`.
         lr: See :class:`Optimizer`; 0.001 by default.
         betas: The decays of the means of the gradient and of its square.
         eps: A number added to the denominator, not negative. With 0, an element without a gradient
             so far does not move.
-        weight_decay: The multiple of the parameter that is added to its gradient.
         amsgrad: Whether to use the maximum of the mean of squares so far.
-        maximize: Whether to maximise instead of minimise.
 
     Source: Kingma and Ba 2015, algorithm 1; Reddi et al. 2018 for ``amsgrad``, in PyTorch's form.
     """
@@ -169,14 +163,8 @@ class AdamW(Adam):
     """Adam with decoupled weight decay: ``p -= lr weight_decay p`` beside Adam's step.
 
     Args:
-        params: See :class:`Optimizer`.
         lr: See :class:`Optimizer`; 0.001 by default.
-        betas: The decays of the means of the gradient and of its square.
-        eps: A number added to the denominator, not negative. With 0, an element without a gradient
-            so far does not move.
         weight_decay: The fraction of the parameter that is subtracted, times the rate.
-        amsgrad: Whether to use the maximum of the mean of squares so far.
-        maximize: Whether to maximise instead of minimise.
 
     Source: Loshchilov and Hutter 2019, algorithm 2 (the schedule multiplier is in the rate).
     """
@@ -208,7 +196,11 @@ class AdamW(Adam):
 
 
 class Adamax(_Moments):
-    """Adam with a decayed maximum of gradients in place of the mean of squares.
+    """Adam with a decayed maximum of gradients in place of the mean of squares; options as in
+    :class:`Adam`.
+
+    Args:
+        lr: See :class:`Optimizer`; 0.002 by default.
 
     Source: Kingma and Ba 2015, algorithm 2, in PyTorch's form (``eps`` inside the maximum).
     """
@@ -244,7 +236,11 @@ class Adamax(_Moments):
 
 
 class NAdam(_Moments):
-    """Adam with Nesterov momentum.
+    """Adam with Nesterov momentum; options as in :class:`Adam`.
+
+    Args:
+        lr: See :class:`Optimizer`; 0.002 by default.
+        momentum_decay: The decay of the momentum's schedule.
 
     Source: Dozat 2016, in PyTorch's form, with its schedule of the momentum (``momentum_decay``).
     """
@@ -293,7 +289,8 @@ class NAdam(_Moments):
 
 
 class RAdam(_Moments):
-    """Adam with a rectified adaptive rate, which starts when the variance of the squares is known.
+    """Adam with a rectified adaptive rate, which starts when the variance of the squares is known;
+    options as in :class:`Adam`.
 
     Source: Liu et al. 2020, algorithm 2, in PyTorch's form.
     """
