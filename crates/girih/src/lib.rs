@@ -115,7 +115,8 @@ pub use ops::{
     broadcast_arrays, broadcast_shapes, column_stack, concat, corrcoef, cov, default_int, digitize,
     dstack, einsum, einsum_label, einsum_path, histogram2d, hstack, indices, interp, isclose,
     keepdims, meshgrid, number, polyfit, polyval, searchsorted, shape_of, sparse_meshgrid, split,
-    split_at, split_equal, stack, trapezoid, unpooled_sizes, unstack, vander, vstack, where_,
+    split_at, split_equal, stack, tensordot_axes, trapezoid, unpooled_sizes, unstack, vander,
+    vstack, where_,
 };
 pub use options::{options, options_with, options_without, pass_names, set_options};
 pub use precision::autocast;

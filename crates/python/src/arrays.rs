@@ -7,6 +7,7 @@ use crate::errors::{IntoPy, exception, invalid};
 use crate::interpreter::{detach, intern, try_attach};
 use crate::protocols::has;
 use crate::tensor::PyTensor;
+use girih::io::dtype_of_type_string;
 use girih::runtime::Value;
 use girih::{DType, Shape, Tensor, TensorSpec};
 use girih_pyo3::dlpack;
@@ -225,39 +226,20 @@ fn interface_dtype(
     let text: String = typestr.extract().map_err(|_| {
         invalid(format!("__array_interface__['typestr'] is a str, got {}", described(typestr)))
     })?;
-    let order = text.chars().next().filter(|c| "<>|".contains(*c));
-    let dtype = match order.and(text.get(1..)).unwrap_or_default() {
-        "b1" => Some(DType::Bool),
-        "u1" => Some(DType::U8),
-        "u2" => Some(DType::U16),
-        "u4" => Some(DType::U32),
-        "u8" => Some(DType::U64),
-        "c8" => Some(DType::C64),
-        "c16" => Some(DType::C128),
-        "i1" => Some(DType::I8),
-        "i2" => Some(DType::I16),
-        "i4" => Some(DType::I32),
-        "i8" => Some(DType::I64),
-        "f2" => Some(DType::F16),
-        "f4" => Some(DType::F32),
-        "f8" => Some(DType::F64),
-        "V2" => object
-            .getattr("dtype")
-            .and_then(|d| d.getattr("name")?.extract::<String>())
-            .ok()
-            .filter(|n| n == "bfloat16")
-            .map(|_| DType::BF16),
-        _ => None,
+    let is_bfloat16 = || {
+        let name = object.getattr("dtype").and_then(|d| d.getattr("name")?.extract::<String>());
+        name.is_ok_and(|name| name == "bfloat16")
     };
-    let dtype = dtype.ok_or_else(|| {
+    let found = dtype_of_type_string(&text).filter(|_| !text.starts_with('='));
+    // Other records have two bytes, too.
+    let found = found.filter(|(dtype, _)| *dtype != DType::BF16 || is_bfloat16());
+    found.ok_or_else(|| {
         let message = format!(
             "an array of dtype {text} has no tensor dtype; convert it first, for example with \
              .astype('float32')"
         );
         exception("DTypeError", message)
-    })?;
-    let other = if cfg!(target_endian = "big") { '<' } else { '>' };
-    Ok((dtype, order == Some(other) && dtype.size() > 1))
+    })
 }
 
 /// The elements of an object with Python's buffer protocol (`bytes`, `array.array`, `memoryview`).

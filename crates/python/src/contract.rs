@@ -116,17 +116,7 @@ fn tensordot(py: Python<'_>, x1: TensorArg, x2: TensorArg, axes: Option<&Bound<'
         Some(axes) => axes.extract::<i64>().ok(),
     };
     let (left, right) = match (count, axes) {
-        (Some(n), _) => {
-            let most = x1.0.rank().min(x2.0.rank()) as i64;
-            if !(0..=most).contains(&n) {
-                return Err(invalid(format!(
-                    "tensordot: {n} axes cannot be summed, the operands have {} and {}",
-                    x1.0.rank(),
-                    x2.0.rank()
-                )));
-            }
-            ((-n..0).collect::<Vec<_>>(), (0..n).collect())
-        }
+        (Some(n), _) => girih::tensordot_axes(n, &x1.0, &x2.0).py()?,
         (None, Some(axes)) => {
             let list = |axes: &Axes| axes.as_slice().unwrap_or_default().to_vec();
             match axes.extract::<Pair<Axes>>() {

@@ -13,6 +13,7 @@ use crate::scalars;
 use crate::sequences::{self, Listed};
 use crate::symbolic_float::PySymbolicFloat;
 use crate::tensor::PyTensor;
+use girih::io::type_string;
 use girih::{DType, Tensor, TensorSpec};
 use girih_pyo3::foreign::must_copy;
 use pyo3::prelude::*;
@@ -358,24 +359,8 @@ impl Memory {
 pub fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     let numpy = py.import("numpy")?;
     let spec = tensor.spec();
-    let typestr = match spec.dtype {
-        DType::Bool => "|b1",
-        DType::U8 => "|u1",
-        DType::U16 => "<u2",
-        DType::U32 => "<u4",
-        DType::U64 => "<u8",
-        DType::I8 => "|i1",
-        DType::I16 => "<i2",
-        DType::I32 => "<i4",
-        DType::I64 => "<i8",
-        DType::F16 => "<f2",
-        DType::F32 => "<f4",
-        DType::F64 => "<f8",
-        DType::C64 => "<c8",
-        DType::C128 => "<c16",
-        // NumPy has no bfloat16; the extension type of ml_dtypes reinterprets these bits.
-        DType::BF16 => "<u2",
-    };
+    // NumPy has no bfloat16; the extension type of ml_dtypes reinterprets these bits.
+    let typestr = type_string(if spec.dtype == DType::BF16 { DType::U16 } else { spec.dtype });
     let (address, value) = detach(py, || tensor.address()).py()?;
     let bfloat16 = spec.dtype == DType::BF16;
     let memory = Memory { address, spec, typestr, _value: value };

@@ -17,7 +17,7 @@ mod npz;
 mod safetensors;
 
 pub use float8::Float8;
-pub use npy::{from_npy, to_npy};
+pub use npy::{dtype_of_type_string, from_npy, to_npy, type_string};
 pub use npz::{from_npz, to_npz, to_npz_compressed};
 pub use safetensors::{
     from_safetensors, safetensors_metadata, to_safetensors, to_safetensors_float8,

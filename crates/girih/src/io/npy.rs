@@ -32,7 +32,7 @@ pub(super) fn header(spec: &TensorSpec) -> Vec<u8> {
     let comma = if sizes.len() == 1 { "," } else { "" };
     let mut text = format!(
         "{{'descr': '{}', 'fortran_order': False, 'shape': ({}{comma}), }}",
-        descr(spec.dtype),
+        type_string(spec.dtype),
         sizes.join(", ")
     );
     let padding = aligned(10 + text.len() + 1) - (10 + text.len() + 1);
@@ -46,22 +46,32 @@ pub(super) fn header(spec: &TensorSpec) -> Vec<u8> {
     out
 }
 
-fn descr(dtype: DType) -> String {
-    let (kind, size) = match dtype {
-        DType::Bool => ('b', 1),
-        DType::BF16 => ('V', 2),
-        d if d.is_float() => ('f', d.size()),
-        d if d.name().starts_with("complex") => ('c', d.size()),
-        d if d.name().starts_with("uint") => ('u', d.size()),
-        d => ('i', d.size()),
-    };
-    format!("{}{kind}{size}", if size == 1 { '|' } else { '<' })
+/// NumPy's type string of a dtype, as in `.npy` files and in the array interface; `V2` for bfloat16.
+pub fn type_string(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "|b1",
+        DType::U8 => "|u1",
+        DType::U16 => "<u2",
+        DType::U32 => "<u4",
+        DType::U64 => "<u8",
+        DType::I8 => "|i1",
+        DType::I16 => "<i2",
+        DType::I32 => "<i4",
+        DType::I64 => "<i8",
+        DType::F16 => "<f2",
+        DType::BF16 => "<V2",
+        DType::F32 => "<f4",
+        DType::F64 => "<f8",
+        DType::C64 => "<c8",
+        DType::C128 => "<c16",
+    }
 }
 
-/// The dtype of a type string, and whether its bytes must be swapped.
-fn dtype_of(descr: &str) -> Option<(DType, bool)> {
-    let order = descr.chars().next().filter(|c| "<>|=".contains(*c))?;
-    let found = DType::ALL.into_iter().find(|&d| super::npy::descr(d)[1..] == descr[1..])?;
+/// The dtype of NumPy's type string, and whether the bytes of a number must be swapped. `V2` is taken
+/// for bfloat16.
+pub fn dtype_of_type_string(text: &str) -> Option<(DType, bool)> {
+    let order = text.chars().next().filter(|c| "<>|=".contains(*c))?;
+    let found = DType::ALL.into_iter().find(|&d| type_string(d)[1..] == text[1..])?;
     let swapped = order == '>' && found.size() > 1;
     Some((found, swapped))
 }
@@ -204,7 +214,7 @@ fn parse(text: &str) -> std::result::Result<Header, String> {
     let (Some(descr), Some(fortran), Some(shape)) = (descr, fortran, shape) else {
         return Err("the header lacks descr, fortran_order or shape".into());
     };
-    let (dtype, swapped) = dtype_of(descr)
+    let (dtype, swapped) = dtype_of_type_string(descr)
         .ok_or_else(|| format!("an array of dtype '{}' has no dtype here", descr.escape_debug()))?;
     let spec = TensorSpec::new(shape, dtype);
     spec.shape.check("npy", dtype).map_err(|e| e.to_string())?;
@@ -226,5 +236,23 @@ fn sizes(inner: &str) -> std::result::Result<Vec<usize>, String> {
     match sizes.len() <= MAX_RANK {
         true => Ok(sizes),
         false => Err(format!("{} dimensions; at most {MAX_RANK} are possible", sizes.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn type_strings_are_read_back_in_either_order_of_bytes() {
+        for dtype in DType::ALL {
+            let text = type_string(dtype);
+            assert_eq!(dtype_of_type_string(text), Some((dtype, false)));
+            let swapped = dtype.size() > 1;
+            assert_eq!(dtype_of_type_string(&format!(">{}", &text[1..])), Some((dtype, swapped)));
+        }
+        assert_eq!(dtype_of_type_string("<f3"), None);
+        assert_eq!(dtype_of_type_string("f4"), None);
+        assert_eq!(dtype_of_type_string(""), None);
     }
 }

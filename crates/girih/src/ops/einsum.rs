@@ -34,6 +34,20 @@ struct Labelled {
     labels: Vec<Label>,
 }
 
+/// The axes that a number of axes stands for in [`Tensor::tensordot`]: the last ones of `a` and the
+/// first ones of `b`.
+///
+/// Errors: [`Error::InvalidArgument`] for a negative number, and for more axes than an operand has.
+pub fn tensordot_axes(count: i64, a: &Tensor, b: &Tensor) -> Result<(Vec<i64>, Vec<i64>)> {
+    let (left, right) = (a.rank(), b.rank());
+    match (0..=left.min(right) as i64).contains(&count) {
+        true => Ok(((-count..0).collect(), (0..count).collect())),
+        false => Err(Error::InvalidArgument(format!(
+            "tensordot: {count} axes cannot be summed, the operands have {left} and {right}"
+        ))),
+    }
+}
+
 /// The letter of an integer label, for operands whose axes are labelled by numbers: letters have the
 /// order of the numbers. `None` from 52 on.
 pub fn einsum_label(label: u32) -> Option<char> {
@@ -400,6 +414,15 @@ fn pair_exact(a: Labelled, b: Labelled, kept: &[Label]) -> Result<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_of_axes_stands_for_the_last_and_the_first_ones() {
+        let of = |shape: &[usize]| Tensor::ones(shape.to_vec(), DType::F32).unwrap();
+        let (a, b) = (of(&[2, 3, 4]), of(&[3, 4]));
+        assert_eq!(tensordot_axes(2, &a, &b), Ok((vec![-2, -1], vec![0, 1])));
+        assert_eq!(tensordot_axes(0, &a, &b), Ok((vec![], vec![])));
+        assert!(tensordot_axes(3, &a, &b).is_err() && tensordot_axes(-1, &a, &b).is_err());
+    }
 
     #[test]
     fn labels_are_letters_in_the_order_of_their_numbers() {

@@ -42,7 +42,9 @@ pub use arrange::{
 pub use compare::{Nans, Tolerance, allclose, array_equal, isclose};
 pub use conv::{ConvOptions, Padding, PerAxis};
 pub use cumulative::{Cumulative, Running};
-pub use einsum::{ContractionPath, Optimize, PathStep, einsum, einsum_label, einsum_path};
+pub use einsum::{
+    ContractionPath, Optimize, PathStep, einsum, einsum_label, einsum_path, tensordot_axes,
+};
 pub use elementwise::{Operand, binary, number, where_};
 pub(crate) use elementwise::{kept_dtype, value_in};
 pub use embedding::{BagMode, Bags, EmbeddingOptions};
