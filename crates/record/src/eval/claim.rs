@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The outcome of claiming.
+#[allow(clippy::large_enum_variant, reason = "a claim is matched at once, so boxing only costs")]
 pub(super) enum Claimed {
     Work(CutGraph, Arc<Claim>),
     /// All targets are available or queued.
