@@ -8,6 +8,7 @@
 mod commands;
 mod files;
 mod info;
+mod shard;
 
 use clap::{Parser, Subcommand};
 use serde_json::Value;
@@ -109,6 +110,23 @@ enum Command {
         #[arg(long, short = 'n', default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
         runs: u32,
     },
+    /// Plan a graph on a mesh of processors: shards, collectives and their bytes.
+    #[command(
+        long_about = "Plan a graph on a mesh of processors, which need not exist: the shard of each \
+        argument and output, the collectives between the processors, and their bytes. Arguments \
+        without a spec are whole on every processor. A spec has an entry for each dimension: the \
+        axes of the mesh that cut it, or *."
+    )]
+    Shard {
+        /// A graph file.
+        file: PathBuf,
+        /// The axes of the mesh with their sizes, such as dp=2,tp=4.
+        #[arg(long, short)]
+        mesh: String,
+        /// The spec of an input or weight, such as 'x=<dp, *>'; may be given several times.
+        #[arg(long, short)]
+        spec: Vec<String>,
+    },
     /// Show or clear the compiled programs on disk; without a subcommand, show their statistics.
     Cache {
         #[command(subcommand)]
@@ -163,6 +181,7 @@ pub fn run(
             commands::trace(&file, inputs.as_deref(), output.as_deref(), runs)
         }
         Command::Bench { file, inputs, runs } => commands::bench(&file, inputs.as_deref(), runs),
+        Command::Shard { file, mesh, spec } => shard::shard(&file, &mesh, &spec),
         Command::Cache { action } => info::cache(action.unwrap_or(CacheAction::Stats)),
     };
     let written = match answer {

@@ -369,3 +369,41 @@ fn failures_exit_with_1_and_usage_errors_with_2() {
     assert!(ok(&["--help"]).contains("Usage") && ok(&["run", "--help"]).contains("--inputs"));
     assert!(ok(&["--version"]).starts_with("girih 0."));
 }
+
+#[test]
+fn a_graph_is_planned_on_a_mesh_that_does_not_exist() {
+    let folder = Folder::new("shard");
+    let model = model(&folder);
+    let w = json(&["show", &model])["text"].as_str().unwrap().to_string();
+    assert!(w.contains("parameter"), "{w}");
+    let program = Program::load(&model).unwrap();
+    let weight = program.parameters()[0].0.clone();
+    // Data parallel: nothing moves. Five rows over two processors are not needed to divide.
+    let plan = json(&["shard", &model, "--mesh", "dp=2", "--spec", "x=<dp, *>"]);
+    assert_eq!((&plan["bytes"], &plan["processors"]), (&0.into(), &2.into()));
+    assert_eq!(plan["outputs"][0]["spec"], "<dp, *>");
+    assert_eq!(plan["outputs"][0]["shard_bytes"], 2 * 2 * 4);
+    // Tensor parallel along the contracted dimension: one all-reduce of y, 2 (n - 1) N bytes.
+    let spec = format!("{weight}=<tp, *>");
+    let args = ["shard", &model, "-m", "tp=2", "-s", "x=<*, tp>", "-s", &spec];
+    let plan = json(&args);
+    let collectives = plan["collectives"].as_array().unwrap();
+    assert_eq!(collectives.len(), 1, "{plan}");
+    assert_eq!(
+        (&collectives[0]["op"], &collectives[0]["bytes"]),
+        (&"all_reduce".into(), &48.into())
+    );
+    assert_eq!((&plan["bytes"], &plan["stages"]), (&48.into(), &2.into()));
+    let text = ok(&args);
+    assert!(text.contains("all_reduce f32[3, 2]") && text.contains("48 bytes"), "{text}");
+    let refused = |args: &[&str], expected: &str| {
+        let (status, _, err) = girih(&[&["shard", model.as_str()], args].concat());
+        assert!(status == 1 && err.contains(expected), "{args:?}: {err}");
+    };
+    refused(&["-m", "dp"], "dp=2,tp=4");
+    refused(&["-m", "dp=0"], "dp");
+    refused(&["-m", "dp=2", "-s", "x"], "x=<dp, *>");
+    refused(&["-m", "dp=2", "-s", "z=<dp>"], "no value of the program is called 'z'");
+    refused(&["-m", "dp=2", "-s", "x=<tp>"], "tp");
+    refused(&["-m", "dp=2", "-s", "x=<dp, *, *>"], "x");
+}

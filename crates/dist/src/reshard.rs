@@ -19,6 +19,7 @@ mod tests;
 use crate::ownership::same_ownership;
 use crate::rect::Rect;
 use girih_ir::{OpCode, Result, Sharding};
+use std::fmt;
 
 /// Elements that a device sends to a device, in indices of the whole tensor. Where both are the same
 /// device, it copies them from its old shard.
@@ -76,6 +77,26 @@ pub enum Kind {
     ReduceScatter(OpCode),
     /// Any other transfers.
     General,
+}
+
+impl fmt::Display for Kind {
+    /// The name of the collective, as in `all_reduce`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Identity => "identity",
+            Kind::Slice => "slice",
+            Kind::Partial(_) => "partial",
+            Kind::AllGather => "all_gather",
+            Kind::AllToAll => "all_to_all",
+            Kind::Permute => "permute",
+            Kind::Broadcast => "broadcast",
+            Kind::Scatter => "scatter",
+            Kind::Gather => "gather",
+            Kind::AllReduce(_) => "all_reduce",
+            Kind::ReduceScatter(_) => "reduce_scatter",
+            Kind::General => "general",
+        })
+    }
 }
 
 /// The transfers of a reshard. The first phase reads the old shards, each next one what the phase

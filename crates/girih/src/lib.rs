@@ -47,6 +47,7 @@ mod precision;
 mod program;
 pub mod random;
 mod recent;
+pub mod sharding;
 mod statistics;
 mod symbolic;
 mod tensor;
