@@ -81,7 +81,7 @@ pub fn enter(py: Python<'_>) {
     location::enter(line.unwrap_or_default());
 }
 
-/// As [`enter`], for a function whose name errors show: until the guard is dropped, errors name the
+/// As [`enter`](fn@enter), for a function whose name errors show: until the guard is dropped, errors name the
 /// function around this line, whichever ops and helpers it uses.
 #[macro_export]
 macro_rules! enter_here {

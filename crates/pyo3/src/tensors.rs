@@ -23,6 +23,10 @@ static SPECS: [OnceLock<SpecOf>; MOST] = [const { OnceLock::new() }; MOST];
 ///
 /// Panics: at more than four classes.
 pub fn register(class: &Bound<'_, PyType>, spec_of: SpecOf) {
+    // A module that failed to be made is made again.
+    if is_tensor_class(class) {
+        return;
+    }
     let free = SPECS.iter().position(|known| known.set(spec_of).is_ok());
     let free = free.expect("a process has few front ends");
     CLASSES[free].store(class.clone().into_ptr() as usize, Relaxed);
