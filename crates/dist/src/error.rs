@@ -43,6 +43,10 @@ pub enum LayoutError {
     /// Rectangles that do not cover a tensor exactly once.
     #[error("{0}")]
     Cover(String),
+    /// A tile that is too large for a processor, or too small to be worth one, or a mesh that is
+    /// larger than the fabric. Names the sizes and the cure.
+    #[error("{0}")]
+    Fit(String),
     /// Text that does not describe a layout.
     #[error(
         "{0:?} is no layout; expected SinglePE, RowPartition(n), ColPartition(n), Grid(r, c), \

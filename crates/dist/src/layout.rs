@@ -3,8 +3,6 @@
 use crate::axis::{Span, Split};
 use crate::{LayoutError, Result};
 use girih_ir::{DeviceMesh, DimSpec, P, Sharding};
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 /// A processor of a mesh.
@@ -16,13 +14,22 @@ pub struct Pe {
     pub col: usize,
 }
 
-/// An axis of a mesh.
+/// The axis of a mesh that splits an axis of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MeshAxis {
     /// Across the rows.
     Row,
     /// Across the columns.
     Col,
+    /// Across all processors in row-major order, for a tensor with one long axis.
+    Both,
+}
+
+impl MeshAxis {
+    /// True if the axes have no axis of the mesh in common.
+    fn excludes(self, other: MeshAxis) -> bool {
+        self != other && self != MeshAxis::Both && other != MeshAxis::Both
+    }
 }
 
 /// A rectangle of a tensor that a processor owns.
@@ -205,16 +212,19 @@ impl MeshLayout {
     /// the mesh over which it is split, or `None`. The tensor is replicated along an axis of the
     /// mesh that splits no axis of the tensor.
     ///
-    /// Errors: [`LayoutError::Axes`] for a duplicate axis, and for layouts that split no axes or
-    /// have a table.
+    /// Errors: [`LayoutError::Axes`] for a duplicate axis, for both axes where blocks are assigned
+    /// cyclically, and for layouts that split no axes or have a table.
     pub fn with_axes(self, axes: &[Option<MeshAxis>]) -> Result<MeshLayout> {
-        let named = |axis| axes.iter().filter(|&&a| a == Some(axis)).count();
-        if named(MeshAxis::Row) > 1 || named(MeshAxis::Col) > 1 {
+        let mut named = axes.iter().flatten().enumerate();
+        if named.any(|(at, &a)| !axes.iter().flatten().skip(at + 1).all(|&b| a.excludes(b))) {
             return Err(LayoutError::Axes(format!(
                 "an axis of the mesh splits one axis at most: {axes:?}"
             )));
         }
         match self.kind {
+            LayoutKind::BlockCyclic if axes.contains(&Some(MeshAxis::Both)) => {
+                Err(LayoutError::Axes(format!("{self} has blocks for one axis of the mesh each")))
+            }
             LayoutKind::SinglePe | LayoutKind::Custom | LayoutKind::Replicated => {
                 Err(LayoutError::Axes(format!("{self} has no axes to be chosen")))
             }
@@ -253,6 +263,7 @@ impl MeshLayout {
             (Split::Whole, _) => Some(DimSpec::default()),
             (Split::Block { .. }, MeshAxis::Row) => Some("row".into()),
             (Split::Block { .. }, MeshAxis::Col) => Some("col".into()),
+            (Split::Block { .. }, MeshAxis::Both) => Some(DimSpec::new(["row", "col"])),
             (Split::Cyclic { .. }, _) => None,
         };
         let entries: Option<Vec<DimSpec>> = splits.iter().map(entry).collect();
@@ -296,6 +307,7 @@ impl MeshLayout {
             let (parts, block) = match axis {
                 MeshAxis::Row => (self.rows, self.block.0),
                 MeshAxis::Col => (self.cols, self.block.1),
+                MeshAxis::Both => (self.total_pes(), 0),
             };
             match self.kind {
                 BlockCyclic => (Split::Cyclic { parts, block }, axis),
@@ -342,7 +354,7 @@ impl MeshLayout {
             }
             None => {
                 for (&size, (split, axis)) in shape.iter().zip(self.splits(shape.len())?) {
-                    spans.push(split.spans(size, part(pe, axis)));
+                    spans.push(split.spans(size, self.part(pe, axis)));
                 }
             }
         }
@@ -372,8 +384,9 @@ impl MeshLayout {
             return Ok(custom.tiles[number].1.clone());
         }
         let splits = self.splits(shape.len())?;
-        let len =
-            |(&size, (split, axis)): (&usize, (Split, MeshAxis))| split.len(size, part(pe, axis));
+        let len = |(&size, (split, axis)): (&usize, (Split, MeshAxis))| {
+            split.len(size, self.part(pe, axis))
+        };
         Ok(shape.iter().zip(splits).map(len).collect())
     }
 
@@ -387,7 +400,9 @@ impl MeshLayout {
             return Ok(true);
         }
         let splits = self.splits(shape.len())?;
-        let split_over = |axis| splits.iter().any(|&(split, a)| a == axis && split != Split::Whole);
+        let split_over = |axis: MeshAxis| {
+            splits.iter().any(|&(split, a)| split != Split::Whole && !a.excludes(axis))
+        };
         let first = |axis, at| at == 0 || split_over(axis);
         Ok(first(MeshAxis::Row, pe.row) && first(MeshAxis::Col, pe.col))
     }
@@ -409,7 +424,7 @@ impl MeshLayout {
             _ => self.splits(shape.len()).is_ok_and(|splits| {
                 let owns =
                     |((&index, &size), (split, axis)): ((&usize, &usize), (Split, MeshAxis))| {
-                        split.owner(size, index).is_none_or(|owner| owner == part(pe, axis))
+                        split.owner(size, index).is_none_or(|owner| owner == self.part(pe, axis))
                     };
                 index.iter().zip(shape).zip(splits).all(owns)
             }),
@@ -456,14 +471,25 @@ impl MeshLayout {
         Ok(rects.first().map(offset))
     }
 
+    /// The size of a processor's tile in bytes, for elements of `item` bytes. Saturates.
+    ///
+    /// Errors: as [`MeshLayout::rectangles`].
+    pub fn tile_bytes(&self, pe: Pe, shape: &[usize], item: usize) -> Result<usize> {
+        let tile = self.tile_shape(pe, shape)?;
+        // A saturated product with a later zero would be wrong.
+        let empty = tile.contains(&0);
+        Ok(if empty { 0 } else { tile.into_iter().fold(item, usize::saturating_mul) })
+    }
+
     /// The size of the largest tile in bytes, for elements of `item` bytes.
     ///
     /// Errors: as [`MeshLayout::rectangles`].
     pub fn memory_per_pe(&self, shape: &[usize], item: usize) -> Result<usize> {
-        let bytes = |pe| {
-            let tile = self.tile_shape(pe, shape)?;
-            Ok(tile.into_iter().fold(item, usize::saturating_mul))
-        };
+        if self.custom.is_none() {
+            // The first processor has the largest tile.
+            return self.tile_bytes(Pe::default(), shape, item);
+        }
+        let bytes = |pe| self.tile_bytes(pe, shape, item);
         self.pes().map(bytes).try_fold(0, |most, bytes| Ok(most.max(bytes?)))
     }
 
@@ -482,82 +508,18 @@ impl MeshLayout {
         }
         Ok(true)
     }
-}
 
-/// The processor's position along an axis of the mesh.
-fn part(pe: Pe, axis: MeshAxis) -> usize {
-    match axis {
-        MeshAxis::Row => pe.row,
-        MeshAxis::Col => pe.col,
-    }
-}
-
-impl fmt::Display for MeshLayout {
-    /// As `Grid(4, 8)`. A layout with axes has a number for each axis of the tensor: `[1, -1, 0]`
-    /// splits the first one over the columns of the mesh, the third one over its rows, and the second
-    /// one not at all.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MeshLayout { rows, cols, block: (br, bc), .. } = self;
-        match self.kind {
-            LayoutKind::SinglePe => write!(f, "SinglePE"),
-            LayoutKind::RowPartition => write!(f, "RowPartition({rows})"),
-            LayoutKind::ColPartition => write!(f, "ColPartition({cols})"),
-            LayoutKind::Grid => write!(f, "Grid({rows}, {cols})"),
-            LayoutKind::BlockCyclic => write!(f, "BlockCyclic({rows}, {cols}, {br}, {bc})"),
-            LayoutKind::Custom => write!(f, "Custom({rows}, {cols})"),
-            LayoutKind::Replicated => write!(f, "Replicated({rows}, {cols})"),
-        }?;
-        let number = |axis: &Option<MeshAxis>| match axis {
-            None => "-1",
-            Some(MeshAxis::Row) => "0",
-            Some(MeshAxis::Col) => "1",
-        };
-        match &self.axes {
-            Some(axes) => {
-                write!(f, "[{}]", axes.iter().map(number).collect::<Vec<_>>().join(", "))
-            }
-            None => Ok(()),
+    /// The processor's position along an axis of the mesh.
+    fn part(&self, pe: Pe, axis: MeshAxis) -> usize {
+        match axis {
+            MeshAxis::Row => pe.row,
+            MeshAxis::Col => pe.col,
+            MeshAxis::Both => pe.row * self.cols + pe.col,
         }
     }
 }
 
-impl FromStr for MeshLayout {
-    type Err = LayoutError;
-
-    /// Parses the format that [`MeshLayout`] prints, except for custom layouts, whose text does not
-    /// contain the table.
-    fn from_str(text: &str) -> Result<MeshLayout> {
-        let wrong = || LayoutError::Text(text.to_string());
-        if let Some((layout, axes)) = text.trim().strip_suffix(']').and_then(|t| t.split_once('['))
-        {
-            let axis = |number: &str| match number.trim() {
-                "-1" => Ok(None),
-                "0" => Ok(Some(MeshAxis::Row)),
-                "1" => Ok(Some(MeshAxis::Col)),
-                _ => Err(wrong()),
-            };
-            let axes = axes.split(',').filter(|_| !axes.trim().is_empty()).map(axis);
-            let axes = axes.collect::<Result<Vec<Option<MeshAxis>>>>()?;
-            return layout.parse::<MeshLayout>()?.with_axes(&axes);
-        }
-        let (name, rest) = match text.trim().split_once('(') {
-            Some((name, rest)) => (name, rest.strip_suffix(')').ok_or_else(wrong)?),
-            None => (text.trim(), ""),
-        };
-        let numbers = rest.split(',').filter(|n| !n.trim().is_empty()).map(|n| n.trim().parse());
-        let numbers: Vec<usize> =
-            numbers.collect::<std::result::Result<_, _>>().map_err(|_| wrong())?;
-        match (name, &numbers[..]) {
-            ("SinglePE", []) => Ok(MeshLayout::single_pe()),
-            ("RowPartition", &[rows]) => MeshLayout::row_partition(rows),
-            ("ColPartition", &[cols]) => MeshLayout::col_partition(cols),
-            ("Grid", &[rows, cols]) => MeshLayout::grid(rows, cols),
-            ("BlockCyclic", &[rows, cols, br, bc]) => MeshLayout::block_cyclic(rows, cols, br, bc),
-            ("Replicated", &[rows, cols]) => MeshLayout::replicated(rows, cols),
-            _ => Err(wrong()),
-        }
-    }
-}
+mod text;
 
 #[cfg(test)]
 mod tests;

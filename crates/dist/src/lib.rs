@@ -8,6 +8,7 @@
 
 mod axis;
 mod error;
+mod fit;
 mod layout;
 mod ownership;
 pub mod partition;
@@ -17,6 +18,7 @@ mod reshard;
 
 pub use axis::{Span, spans};
 pub use error::{LayoutError, Result};
+pub use fit::{LayoutConstraints, MemoryUsage, memory_usage_per_pe};
 pub use layout::{LayoutKind, MeshAxis, MeshLayout, Pe, TileRect};
 pub use ownership::{
     is_fully_replicated, largest_shape, local_shape, parts, rectangles, same_ownership,

@@ -20,6 +20,8 @@ fn layouts(rows: usize, cols: usize, shape: &[usize; 2]) -> Vec<MeshLayout> {
     all.push(
         MeshLayout::grid(rows, cols).unwrap().with_axes(&[None, Some(MeshAxis::Row)]).unwrap(),
     );
+    let flat = [None, Some(MeshAxis::Both)];
+    all.push(MeshLayout::grid(rows, cols).unwrap().with_axes(&flat).unwrap());
     for (br, bc) in [(1, 1), (2, 1), (2, 3)] {
         all.push(MeshLayout::block_cyclic(rows, cols, br, bc).unwrap());
     }
@@ -141,6 +143,14 @@ fn tensors_of_a_rank_without_a_layout_are_refused() {
     assert_eq!(deep.tile_shape(pe(1, 2), &[5, 4, 7]), Ok(vec![5, 2, 1]));
     assert!(matches!(deep.tile_shape(pe(0, 0), &[4, 4]), Err(LayoutError::Rank { .. })));
     assert!(matches!(grid.clone().with_axes(&[Some(MeshAxis::Row); 2]), Err(LayoutError::Axes(_))));
+    let both = [Some(MeshAxis::Both), Some(MeshAxis::Row)];
+    assert!(matches!(grid.clone().with_axes(&both), Err(LayoutError::Axes(_))));
+    let cyclic = MeshLayout::block_cyclic(2, 2, 1, 1).unwrap();
+    assert!(matches!(cyclic.with_axes(&both[..1]), Err(LayoutError::Axes(_))));
+    let flat = grid.clone().with_axes(&both[..1]).unwrap();
+    assert_eq!(flat.tile_shape(pe(1, 0), &[7]), Ok(vec![2]));
+    assert_eq!(flat.to_string().parse(), Ok(flat.clone()));
+    assert_eq!(flat.sharding(1).unwrap().unwrap().spec().to_string(), "<(row, col)>");
     assert!(MeshLayout::single_pe().with_axes(&[None]).is_err());
     assert!(matches!(grid.tile_shape(pe(2, 0), &[4, 4]), Err(LayoutError::Outside { .. })));
 }
