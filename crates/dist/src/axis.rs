@@ -34,7 +34,7 @@ pub fn spans(size: usize, parts: usize, block: Option<usize>, part: usize) -> Ve
 
 impl Split {
     /// The length of the blocks; processor `p` has blocks `p`, `p + parts`, ...
-    fn block(self, size: usize) -> usize {
+    pub fn block(self, size: usize) -> usize {
         match self {
             Split::Whole => size.max(1),
             Split::Block { parts } => size.div_ceil(parts.max(1)).max(1),
@@ -42,7 +42,8 @@ impl Split {
         }
     }
 
-    fn parts(self) -> usize {
+    /// The number of processors among which the blocks are divided.
+    pub fn parts(self) -> usize {
         match self {
             Split::Whole => 1,
             Split::Block { parts } | Split::Cyclic { parts, .. } => parts.max(1),

@@ -47,6 +47,9 @@ pub enum LayoutError {
     /// larger than the fabric. Names the sizes and the cure.
     #[error("{0}")]
     Fit(String),
+    /// A spec that is not valid on the mesh of a layout.
+    #[error("{0}")]
+    Spec(String),
     /// Text that does not describe a layout.
     #[error(
         "{0:?} is no layout; expected SinglePE, RowPartition(n), ColPartition(n), Grid(r, c), \

@@ -77,10 +77,10 @@ pub struct MeshLayout {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Custom {
+pub(crate) struct Custom {
     shape: Vec<usize>,
     /// The rectangle of each processor, as start and extent, in row-major order.
-    tiles: Vec<(Vec<usize>, Vec<usize>)>,
+    pub(crate) tiles: Vec<(Vec<usize>, Vec<usize>)>,
 }
 
 impl MeshLayout {
@@ -284,7 +284,7 @@ impl MeshLayout {
     /// The split of each axis of a tensor, and the axis of the mesh over which it is split.
     ///
     /// Errors: [`LayoutError::Rank`].
-    fn splits(&self, rank: usize) -> Result<Vec<(Split, MeshAxis)>> {
+    pub(crate) fn splits(&self, rank: usize) -> Result<Vec<(Split, MeshAxis)>> {
         use LayoutKind::*;
         let wrong =
             |expected| Err(LayoutError::Rank { layout: self.to_string(), expected, found: rank });
@@ -318,7 +318,7 @@ impl MeshLayout {
     }
 
     /// The table of a custom layout, which must be for tensors of this shape.
-    fn table(&self, shape: &[usize]) -> Result<Option<&Custom>> {
+    pub(crate) fn table(&self, shape: &[usize]) -> Result<Option<&Custom>> {
         match &self.custom {
             Some(custom) if custom.shape != shape => Err(LayoutError::Cover(format!(
                 "the layout is for tensors of {:?}, found {shape:?}",
@@ -446,7 +446,16 @@ impl MeshLayout {
     ///
     /// Errors: as [`MeshLayout::owners`].
     pub fn local_index(&self, index: &[usize], shape: &[usize]) -> Result<Vec<usize>> {
-        let owner = self.pe_for_element(index, shape)?;
+        self.local_index_in(self.pe_for_element(index, shape)?, index, shape)
+    }
+
+    /// The index of an element in the tile of one of its owners.
+    pub(crate) fn local_index_in(
+        &self,
+        owner: Pe,
+        index: &[usize],
+        shape: &[usize],
+    ) -> Result<Vec<usize>> {
         if let Some(custom) = self.table(shape)? {
             let (start, _) = &custom.tiles[self.number(owner)?];
             return Ok(index.iter().zip(start).map(|(i, s)| i - s).collect());
@@ -510,7 +519,7 @@ impl MeshLayout {
     }
 
     /// The processor's position along an axis of the mesh.
-    fn part(&self, pe: Pe, axis: MeshAxis) -> usize {
+    pub(crate) fn part(&self, pe: Pe, axis: MeshAxis) -> usize {
         match axis {
             MeshAxis::Row => pe.row,
             MeshAxis::Col => pe.col,

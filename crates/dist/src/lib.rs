@@ -8,6 +8,7 @@
 
 mod axis;
 mod error;
+mod fabric;
 mod fit;
 mod layout;
 mod ownership;
@@ -15,9 +16,11 @@ pub mod partition;
 pub mod propagate;
 mod rect;
 mod reshard;
+mod transform;
 
 pub use axis::{Span, spans};
 pub use error::{LayoutError, Result};
+pub use fabric::{FabricCost, WAVELET_BYTES};
 pub use fit::{LayoutConstraints, MemoryUsage, memory_usage_per_pe};
 pub use layout::{LayoutKind, MeshAxis, MeshLayout, Pe, TileRect};
 pub use ownership::{
@@ -25,3 +28,4 @@ pub use ownership::{
 };
 pub use rect::{Extent, Rect};
 pub use reshard::{Kind, Phase, Reshard, Transfer, reshard};
+pub use transform::{TileTransfer, Transform, TransformKind, combine_cost, transform};

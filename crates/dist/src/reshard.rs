@@ -12,6 +12,7 @@
 mod cost;
 mod grid;
 mod kind;
+pub(crate) mod layouts;
 mod plan;
 #[cfg(test)]
 mod tests;

@@ -1,38 +1,58 @@
-//! The shards of a sharding as a grid of cells, each with the processors that have it.
+//! The shards of a sharding, or the tiles of a layout, as cells, each with the processors that have
+//! it.
 
 use crate::axis::Split;
+use crate::layout::{MeshAxis, MeshLayout};
 use crate::ownership::{part, parts};
 use crate::rect::{Extent, Rect};
 use girih_ir::{DeviceMesh, Result, Sharding};
 use smallvec::{SmallVec, smallvec};
 use std::collections::HashMap;
 
-/// A dimension, cut in chunks.
+/// A dimension, cut in chunks of one length; the last ones may have fewer elements or none.
 struct Dimension {
     size: usize,
-    parts: usize,
+    chunk: usize,
+    chunks: usize,
 }
 
 impl Dimension {
-    fn range(&self, part: usize) -> (usize, usize) {
-        Split::Block { parts: self.parts }.range(self.size, part)
+    fn new(size: usize, split: Split) -> Dimension {
+        let chunk = split.block(size);
+        let chunks = match split {
+            Split::Cyclic { .. } => size.div_ceil(chunk),
+            _ => split.parts(),
+        };
+        Dimension { size, chunk, chunks }
     }
 
-    /// The first and the last part with elements of a range that is not empty.
+    fn range(&self, chunk: usize) -> (usize, usize) {
+        let start = chunk.saturating_mul(self.chunk).min(self.size);
+        (start, self.chunk.min(self.size - start))
+    }
+
+    /// The first and the last chunk with elements of a range that is not empty.
     fn touched(&self, start: usize, len: usize) -> (usize, usize) {
-        let owner = |at| Split::Block { parts: self.parts }.owner(self.size, at).unwrap_or(0);
-        (owner(start), owner(start + len - 1))
+        (start / self.chunk, (start + len - 1) / self.chunk)
     }
 }
 
-/// A cell of the grid: a shard that one or more processors have.
+/// A cell: elements that one or more processors have. Cells do not overlap.
 pub(super) type Cell = usize;
 
-pub(super) struct Grid<'a> {
-    pub(super) mesh: &'a DeviceMesh,
-    dims: Vec<Dimension>,
-    /// The cell of each processor.
-    pub(super) cells: Vec<Cell>,
+/// The elements of the cells.
+enum Cells {
+    /// Chunks of each dimension, in row-major order.
+    Product(Vec<Dimension>),
+    /// A rectangle for each processor.
+    Table(Vec<Rect>),
+}
+
+pub(super) struct Grid {
+    pub(super) mesh: DeviceMesh,
+    places: Cells,
+    /// The cells of each processor, ascending: one for a sharding.
+    pub(super) cells: Vec<SmallVec<[Cell; 1]>>,
     /// The processors that have a cell.
     pub(super) owners: Vec<Vec<usize>>,
     /// The coordinates of each processor.
@@ -40,28 +60,86 @@ pub(super) struct Grid<'a> {
     positions: HashMap<u32, usize>,
 }
 
-impl<'a> Grid<'a> {
-    pub(super) fn new(sharding: &'a Sharding, shape: &[usize]) -> Result<Grid<'a>> {
+impl Grid {
+    pub(super) fn new(sharding: &Sharding, shape: &[usize]) -> Result<Grid> {
         let (mesh, spec) = (sharding.mesh(), sharding.spec());
         spec.check(mesh, shape.len())?;
         let axes = |dim: usize| spec.axes_of(dim);
         let dims: Vec<Dimension> = shape
             .iter()
             .enumerate()
-            .map(|(dim, &size)| Dimension { size, parts: parts(mesh, axes(dim)) })
+            .map(|(dim, &size)| {
+                Dimension::new(size, Split::Block { parts: parts(mesh, axes(dim)) })
+            })
             .collect();
         let cell = |position| {
             let dims = dims.iter().enumerate();
-            dims.fold(0, |cell, (dim, of)| cell * of.parts + part(mesh, axes(dim), position))
+            dims.fold(0, |cell, (dim, of)| cell * of.chunks + part(mesh, axes(dim), position))
         };
-        let cells: Vec<Cell> = (0..mesh.len()).map(cell).collect();
-        let mut owners = vec![Vec::new(); dims.iter().map(|dim| dim.parts).product()];
-        for (position, &cell) in cells.iter().enumerate() {
-            owners[cell].push(position);
+        let cells = (0..mesh.len()).map(|position| smallvec![cell(position)]).collect();
+        Ok(Grid::of(mesh.clone(), Cells::Product(dims), cells))
+    }
+
+    /// The tiles of a layout, on its processors as the devices of a mesh.
+    pub(super) fn of_layout(
+        layout: &MeshLayout,
+        shape: &[usize],
+        mesh: DeviceMesh,
+    ) -> crate::Result<Grid> {
+        if let Some(custom) = layout.table(shape)? {
+            let rect = |(start, extent): &(Vec<usize>, Vec<usize>)| Rect {
+                start: start.iter().copied().collect(),
+                extent: extent.iter().copied().collect(),
+            };
+            let rects = custom.tiles.iter().map(rect).collect();
+            let cells = (0..mesh.len()).map(|position| smallvec![position]).collect();
+            return Ok(Grid::of(mesh, Cells::Table(rects), cells));
+        }
+        let whole = |(split, axis): (Split, MeshAxis)| match split.parts() {
+            1 => (Split::Whole, axis),
+            _ => (split, axis),
+        };
+        let splits: Vec<_> = layout.splits(shape.len())?.into_iter().map(whole).collect();
+        let dims =
+            shape.iter().zip(&splits).map(|(&size, &(split, _))| Dimension::new(size, split));
+        let dims: Vec<Dimension> = dims.collect();
+        let cells = layout.pes().map(|pe| {
+            let mut cells: SmallVec<[Cell; 1]> = smallvec![0];
+            for (dim, &(split, axis)) in dims.iter().zip(&splits) {
+                let first = if split == Split::Whole { 0 } else { layout.part(pe, axis) };
+                let own = (first..dim.chunks).step_by(split.parts());
+                let longer = |&cell: &Cell| own.clone().map(move |chunk| cell * dim.chunks + chunk);
+                cells = cells.iter().flat_map(longer).collect();
+            }
+            cells
+        });
+        let cells = cells.collect();
+        Ok(Grid::of(mesh, Cells::Product(dims), cells))
+    }
+
+    fn of(mesh: DeviceMesh, places: Cells, cells: Vec<SmallVec<[Cell; 1]>>) -> Grid {
+        let number = match &places {
+            Cells::Product(dims) => dims.iter().map(|dim| dim.chunks).product(),
+            Cells::Table(rects) => rects.len(),
+        };
+        let mut owners = vec![Vec::new(); number];
+        for (position, cells) in cells.iter().enumerate() {
+            cells.iter().for_each(|&cell| owners[cell].push(position));
         }
         let coordinates = (0..mesh.len()).map(|position| mesh.coordinates(position)).collect();
         let positions = (0..mesh.len()).map(|position| (mesh.device(position), position)).collect();
-        Ok(Grid { mesh, dims, cells, owners, coordinates, positions })
+        Grid { mesh, places, cells, owners, coordinates, positions }
+    }
+
+    /// True if a processor has a cell.
+    pub(super) fn has(&self, position: usize, cell: Cell) -> bool {
+        self.cells[position].binary_search(&cell).is_ok()
+    }
+
+    /// The rectangles of a processor that have elements.
+    pub(super) fn rects(&self, position: usize) -> impl Iterator<Item = Rect> + '_ {
+        let rects = self.cells[position].iter().map(|&cell| self.rect(cell));
+        rects.filter(|rect| !rect.is_empty())
     }
 
     /// The processor of a device.
@@ -71,22 +149,26 @@ impl<'a> Grid<'a> {
 
     /// The elements of a cell.
     pub(super) fn rect(&self, cell: Cell) -> Rect {
+        let dims = match &self.places {
+            Cells::Product(dims) => dims,
+            Cells::Table(rects) => return rects[cell].clone(),
+        };
         let mut rect = Rect { start: smallvec![], extent: smallvec![] };
         let mut rest = cell;
-        for dim in self.dims.iter().rev() {
-            let (start, len) = dim.range(rest % dim.parts);
+        for dim in dims.iter().rev() {
+            let (start, len) = dim.range(rest % dim.chunks);
             rect.start.push(start);
             rect.extent.push(len);
-            rest /= dim.parts;
+            rest /= dim.chunks;
         }
         rect.start.reverse();
         rect.extent.reverse();
         rect
     }
 
-    /// The elements of a processor.
+    /// The elements of a processor of a sharding.
     pub(super) fn shard(&self, position: usize) -> Rect {
-        self.rect(self.cells[position])
+        self.rect(self.cells[position][0])
     }
 
     /// The cells that have elements of a rectangle, with these elements.
@@ -94,19 +176,26 @@ impl<'a> Grid<'a> {
         if rect.is_empty() {
             return Vec::new();
         }
+        let dims = match &self.places {
+            Cells::Product(dims) => dims,
+            Cells::Table(rects) => {
+                let both = |(cell, own): (Cell, &Rect)| Some((cell, own.intersection(rect)?));
+                return rects.iter().enumerate().filter_map(both).collect();
+            }
+        };
         let mut found: Vec<(Cell, Extent, Extent)> = vec![(0, smallvec![], smallvec![])];
-        for (axis, dim) in self.dims.iter().enumerate() {
+        for (axis, dim) in dims.iter().enumerate() {
             let (start, end) = (rect.start[axis], rect.start[axis] + rect.extent[axis]);
             let (first, last) = dim.touched(start, end - start);
             let mut longer = Vec::with_capacity(found.len() * (last - first + 1));
             for (cell, starts, extents) in &found {
-                for part in first..=last {
-                    let (low, len) = dim.range(part);
+                for chunk in first..=last {
+                    let (low, len) = dim.range(chunk);
                     let (from, to) = (low.max(start), (low + len).min(end));
                     let (mut starts, mut extents) = (starts.clone(), extents.clone());
                     starts.push(from);
                     extents.push(to - from);
-                    longer.push((cell * dim.parts + part, starts, extents));
+                    longer.push((cell * dim.chunks + chunk, starts, extents));
                 }
             }
             found = longer;
@@ -118,6 +207,12 @@ impl<'a> Grid<'a> {
     pub(super) fn distance(&self, a: usize, b: usize) -> usize {
         let pairs = self.coordinates[a].iter().zip(&self.coordinates[b]);
         pairs.filter(|(a, b)| a != b).count()
+    }
+
+    /// The hops between a processor of a fabric and one of another grid on it.
+    pub(super) fn hops(&self, own: usize, other: &Grid, position: usize) -> usize {
+        let pairs = self.coordinates[own].iter().zip(&other.coordinates[position]);
+        pairs.map(|(a, b)| a.abs_diff(*b)).sum()
     }
 
     /// The processors with a cell in groups of equal keys, in order.

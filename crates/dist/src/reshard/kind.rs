@@ -16,7 +16,7 @@ impl Plan<'_> {
                 _ => Kind::General,
             };
         }
-        if let Some(op) = self.shardings[1].spec().partial_op().filter(|_| !self.added.is_empty()) {
+        if let Some(op) = self.partial_op(1).filter(|_| !self.added.is_empty()) {
             return if crosses(last) { Kind::General } else { Kind::Partial(op) };
         }
         if !crosses(last) {
@@ -75,7 +75,8 @@ impl Plan<'_> {
 
     /// True if the same axes of one mesh cut other dimensions.
     fn moves_axes(&self) -> bool {
-        let [from, to] = self.shardings.map(|sharding| {
+        let Some(shardings) = self.shardings else { return false };
+        let [from, to] = shardings.map(|sharding| {
             let spec = sharding.spec().merged(sharding.mesh());
             spec.dims.into_iter().flat_map(|dim| dim.axes).collect::<BTreeSet<AxisRef>>()
         });

@@ -22,9 +22,10 @@ struct Combined {
 }
 
 pub(super) struct Plan<'a> {
-    pub(super) from: Grid<'a>,
-    pub(super) to: Grid<'a>,
-    pub(super) shardings: [&'a Sharding; 2],
+    pub(super) from: Grid,
+    pub(super) to: Grid,
+    /// The old and the new sharding; `None` for layouts, which have no partial values.
+    pub(super) shardings: Option<[&'a Sharding; 2]>,
     /// The axes of one mesh over which both shardings are partial.
     kept: Vec<AxisRef>,
     /// The axes over which only the old sharding is partial.
@@ -56,14 +57,25 @@ impl<'a> Plan<'a> {
             kept = resolved.extract_if(.., |axis| added.contains(axis)).collect();
             added.retain(|axis| !kept.contains(axis));
         }
-        let shardings = [from, to];
+        let shardings = Some([from, to]);
         let (from, to) = (Grid::new(from, shape)?, Grid::new(to, shape)?);
         Ok(Plan { from, to, shardings, kept, resolved, added })
     }
 
+    /// A plan between layouts, whose processors are at their coordinates on one fabric.
+    pub(super) fn between(from: Grid, to: Grid) -> Plan<'a> {
+        let [kept, resolved, added] = [vec![], vec![], vec![]];
+        Plan { from, to, shardings: None, kept, resolved, added }
+    }
+
+    /// The op by which values of the old or the new sharding are partial.
+    pub(super) fn partial_op(&self, which: usize) -> Option<OpCode> {
+        self.shardings?[which].spec().partial_op()
+    }
+
     /// The op that combines the old partial values that are not kept.
     pub(super) fn combines(&self) -> Option<OpCode> {
-        self.shardings[0].spec().partial_op().filter(|_| !self.resolved.is_empty())
+        self.partial_op(0).filter(|_| !self.resolved.is_empty())
     }
 
     /// The phases, and the op whose identity fills the rest.
@@ -77,22 +89,23 @@ impl<'a> Plan<'a> {
                 vec![phase(Some(op), combined), phase(None, copied)]
             }
         };
-        let fill = self.shardings[1].spec().partial_op().filter(|_| !self.added.is_empty());
+        let fill = self.partial_op(1).filter(|_| !self.added.is_empty());
         (phases, fill)
     }
 
     /// The shards as they are, if both shardings own the same.
     pub(super) fn kept_shards(&self) -> Vec<Transfer> {
-        let shard = |position| {
-            let (device, rect) = (self.to.mesh.device(position), self.to.shard(position));
-            Transfer { source: device, target: device, rect }
+        let shards = |position| {
+            let device = self.to.mesh.device(position);
+            let keep = move |rect| Transfer { source: device, target: device, rect };
+            self.to.rects(position).map(keep)
         };
-        (0..self.to.mesh.len()).map(shard).filter(|transfer| !transfer.rect.is_empty()).collect()
+        (0..self.to.mesh.len()).flat_map(shards).collect()
     }
 
     /// The index of a processor along the kept partial axes, along which no values move.
     fn lane(&self, position: usize) -> usize {
-        part(self.from.mesh, &self.kept, position)
+        part(&self.from.mesh, &self.kept, position)
     }
 
     /// What the processors of the new mesh need of each old cell.
@@ -102,7 +115,7 @@ impl<'a> Plan<'a> {
             let pieces = self.from.overlapping(&self.to.rect(cell));
             // Along the added partial axes, one processor has the elements and the others have the
             // identity.
-            let leader = |position| without(self.to.mesh, &self.added, position);
+            let leader = |position| without(&self.to.mesh, &self.added, position);
             for group in self.to.groups(cell, leader) {
                 for (of, rect) in &pieces {
                     let holds = |position: usize| self.old(position, *of).is_some();
@@ -121,12 +134,15 @@ impl<'a> Plan<'a> {
     fn old(&self, position: usize, cell: Cell) -> Option<usize> {
         let old = self.from.position(self.to.mesh.device(position))?;
         let same_lane = self.kept.is_empty() || self.lane(old) == self.lane(position);
-        (self.from.cells[old] == cell && same_lane).then_some(old)
+        (self.from.has(old, cell) && same_lane).then_some(old)
     }
 
     /// The distance from an old processor to a new one. Between different meshes only the same device
-    /// is near.
+    /// is near; on a fabric, it is the number of hops.
     fn distance(&self, old: usize, position: usize) -> usize {
+        if self.shardings.is_none() {
+            return self.from.hops(old, &self.to, position);
+        }
         match self.from.mesh == self.to.mesh {
             true => self.from.distance(old, position),
             false => (self.from.mesh.device(old) != self.to.mesh.device(position)) as usize,
@@ -168,7 +184,7 @@ impl<'a> Plan<'a> {
                 let lane = if self.kept.is_empty() { 0 } else { self.lane(need.position) };
                 pieces.entry((need.rect.clone(), lane)).or_default().push(need);
             }
-            let leader = |position| without(self.from.mesh, &self.resolved, position);
+            let leader = |position| without(&self.from.mesh, &self.resolved, position);
             let groups = self.from.groups(cell, leader);
             for ((rect, lane), needs) in pieces {
                 let groups = groups.iter().filter(|members| self.lane(members[0]) == lane);
