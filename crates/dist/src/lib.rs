@@ -11,8 +11,10 @@ mod error;
 mod fabric;
 mod fit;
 mod layout;
+mod memory;
 mod ownership;
 pub mod partition;
+mod planner;
 pub mod propagate;
 mod rect;
 mod reshard;
@@ -23,9 +25,14 @@ pub use error::{LayoutError, Result};
 pub use fabric::{FabricCost, WAVELET_BYTES};
 pub use fit::{LayoutConstraints, MemoryUsage, memory_usage_per_pe};
 pub use layout::{LayoutKind, MeshAxis, MeshLayout, Pe, TileRect};
+pub use memory::{
+    DoubleBuffer, MemoryBudget, MemoryPlan, MemoryRegion, PeMemory, Placement, plan_memory,
+};
 pub use ownership::{
     is_fully_replicated, largest_shape, local_shape, parts, rectangles, same_ownership,
 };
+pub use planner::{GraphLayouts, OperandTransform, ResultTransform};
 pub use rect::{Extent, Rect};
+pub(crate) use reshard::layouts::mesh_of as layout_mesh;
 pub use reshard::{Kind, Phase, Reshard, Transfer, reshard};
 pub use transform::{TileTransfer, Transform, TransformKind, combine_cost, transform};
