@@ -154,6 +154,26 @@ impl LayoutConstraints {
     ///
     /// Errors: [`LayoutError::Fit`]; as [`MeshLayout::rectangles`].
     pub fn check(&self, layout: &MeshLayout, shape: &[usize], item: usize) -> Result<()> {
+        self.check_memory(layout, shape, item)?;
+        let elements = layout.memory_per_pe(shape, item)? / item.max(1);
+        let least = self.min_tile_elements;
+        if layout.total_pes() > 1 && elements < least {
+            return Err(LayoutError::Fit(format!(
+                "{layout} of a tensor of {shape:?} has tiles of {elements} elements, fewer than \
+                 {least}; use {}",
+                self.cure(shape, item)
+            )));
+        }
+        Ok(())
+    }
+
+    /// Checks that a layout is on the fabric and its tiles are not too large.
+    pub(crate) fn check_memory(
+        &self,
+        layout: &MeshLayout,
+        shape: &[usize],
+        item: usize,
+    ) -> Result<()> {
         let (rows, cols) = (self.max_pe_rows, self.max_pe_cols);
         if layout.rows() > rows || layout.cols() > cols {
             return Err(LayoutError::Fit(format!(
@@ -169,14 +189,6 @@ impl LayoutConstraints {
             return Err(LayoutError::Fit(format!(
                 "{layout} of a tensor of {shape:?} has tiles of {bytes} B, more than the {limit} B of \
                  a PE; the first one is {of_first:?}; use {}",
-                self.cure(shape, item)
-            )));
-        }
-        let (elements, least) = (bytes / item.max(1), self.min_tile_elements);
-        if layout.total_pes() > 1 && elements < least {
-            return Err(LayoutError::Fit(format!(
-                "{layout} of a tensor of {shape:?} has tiles of {elements} elements, fewer than \
-                 {least}; use {}",
                 self.cure(shape, item)
             )));
         }

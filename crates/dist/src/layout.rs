@@ -2,7 +2,6 @@
 
 use crate::axis::{Span, Split};
 use crate::{LayoutError, Result};
-use girih_ir::{DeviceMesh, DimSpec, P, Sharding};
 use std::sync::Arc;
 
 /// A processor of a mesh.
@@ -64,7 +63,7 @@ pub enum LayoutKind {
 
 /// The distribution of a tensor over the processors of a mesh. If a size is not divisible, the last
 /// processors have fewer elements, or none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MeshLayout {
     kind: LayoutKind,
     rows: usize,
@@ -76,7 +75,7 @@ pub struct MeshLayout {
     custom: Option<Arc<Custom>>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Custom {
     shape: Vec<usize>,
     /// The rectangle of each processor, as start and extent, in row-major order.
@@ -250,29 +249,6 @@ impl MeshLayout {
     /// The number of processors of the mesh.
     pub fn total_pes(&self) -> usize {
         self.rows * self.cols
-    }
-
-    /// The layout as a sharding of tensors of a rank, over a mesh with axes `row` and `col` and the
-    /// processors in row-major order. `None` for blocks that are assigned cyclically and for a
-    /// table, which no spec of axes describes.
-    ///
-    /// Errors: [`LayoutError::Rank`]; [`LayoutError::Size`] for more processors than a mesh may have.
-    pub fn sharding(&self, rank: usize) -> Result<Option<Sharding>> {
-        let splits = self.splits(rank)?;
-        let entry = |&(split, axis): &(Split, MeshAxis)| match (split, axis) {
-            (Split::Whole, _) => Some(DimSpec::default()),
-            (Split::Block { .. }, MeshAxis::Row) => Some("row".into()),
-            (Split::Block { .. }, MeshAxis::Col) => Some("col".into()),
-            (Split::Block { .. }, MeshAxis::Both) => Some(DimSpec::new(["row", "col"])),
-            (Split::Cyclic { .. }, _) => None,
-        };
-        let entries: Option<Vec<DimSpec>> = splits.iter().map(entry).collect();
-        let Some(entries) = entries.filter(|_| self.custom.is_none()) else { return Ok(None) };
-        let too_many =
-            |_| LayoutError::Size { what: "the number of processors", found: self.total_pes() };
-        let mesh = DeviceMesh::new(&[self.rows, self.cols], &["row", "col"]).map_err(too_many)?;
-        let sharding = Sharding::new(mesh, P::new(entries));
-        Ok(Some(sharding.expect("each axis is named once, by with_axes")))
     }
 
     /// The processors in row-major order.
@@ -528,6 +504,7 @@ impl MeshLayout {
     }
 }
 
+mod spec;
 mod text;
 
 #[cfg(test)]

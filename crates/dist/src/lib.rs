@@ -31,7 +31,7 @@ pub use memory::{
 pub use ownership::{
     is_fully_replicated, largest_shape, local_shape, parts, rectangles, same_ownership,
 };
-pub use planner::{GraphLayouts, OperandTransform, ResultTransform};
+pub use planner::{GraphLayouts, LayoutPlanner, OperandTransform, ResultTransform};
 pub use rect::{Extent, Rect};
 pub(crate) use reshard::layouts::mesh_of as layout_mesh;
 pub use reshard::{Kind, Phase, Reshard, Transfer, reshard};

@@ -16,7 +16,7 @@ pub use budget::{DoubleBuffer, MemoryBudget};
 
 use crate::fit::LayoutConstraints;
 use crate::layout::{MeshLayout, Pe};
-use crate::planner::{GraphLayouts, OperandTransform};
+use crate::planner::{GraphLayouts, OperandTransform, tensor};
 use crate::{LayoutError, Result, layout_mesh, ownership};
 use arena::Arena;
 use girih_ir::factors::Role;
@@ -248,21 +248,9 @@ fn last_uses(graph: &Graph, layouts: &GraphLayouts, live: &[bool]) -> Vec<usize>
 }
 
 impl Scan<'_> {
-    fn layout(&self, id: NodeId) -> Result<&MeshLayout> {
-        self.layouts.layouts.get(&id).ok_or_else(|| {
-            LayoutError::Fit(format!("there is no layout for {id}; give each value a layout"))
-        })
-    }
-
     /// The shape of a value and the bytes of an element.
     fn shape(&mut self, id: NodeId) -> Result<(Vec<usize>, usize)> {
-        let spec = self.graph.spec(id);
-        if spec.shape.is_symbolic() {
-            let reason =
-                format!("{id} has the symbolic shape {}; bind the sizes first", spec.shape);
-            return Err(LayoutError::Fit(reason));
-        }
-        let found = (spec.shape.hints().to_vec(), spec.dtype.size());
+        let found = tensor(self.graph, id)?;
         self.plan.shapes.insert(id, found.clone());
         Ok(found)
     }
@@ -280,7 +268,7 @@ impl Scan<'_> {
     /// Places a value that is there from a position on.
     fn value(&mut self, id: NodeId, from: usize) -> Result<()> {
         let (shape, item) = self.shape(id)?;
-        let layout = self.layout(id)?.clone();
+        let layout = self.layouts.layout(id)?.clone();
         let size = layout.memory_per_pe(&shape, item)?;
         let reused = if from > 0 { self.dying_operand(id, &layout, size) } else { None };
         let offset = reused.map_or(0, |at| self.plan.placements[at].region.offset);

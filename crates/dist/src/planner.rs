@@ -1,9 +1,25 @@
 //! Layouts of the values of a graph, and the transforms between them.
+//!
+//! An op runs on the mesh of one of its operands or of its result. What it needs there follows from its
+//! factors, forward and backward: a product on a grid takes the left operand in rows that all columns
+//! have, and the right one in columns that all rows have. Partial values are combined at the op.
+//! Layouts are chosen so that the least bytes move, then the fewest wavelets.
+//!
+//! Source: dynamic programming over trees, as for tree tilings (Aho and Johnson 1976).
+
+mod prices;
+mod search;
+mod ways;
+
+pub(crate) use prices::tensor;
 
 use crate::fabric::FabricCost;
+use crate::fit::LayoutConstraints;
 use crate::layout::MeshLayout;
+use crate::memory::{MemoryBudget, MemoryPlan, plan_memory};
 use crate::transform::TransformKind;
-use girih_ir::{NodeId, P};
+use crate::{LayoutError, Result};
+use girih_ir::{Graph, NodeId, P};
 use std::collections::BTreeMap;
 
 /// A value that ops take in another layout than its own.
@@ -54,6 +70,13 @@ pub struct GraphLayouts {
 }
 
 impl GraphLayouts {
+    /// The layout of a value.
+    pub(crate) fn layout(&self, id: NodeId) -> Result<&MeshLayout> {
+        self.layouts.get(&id).ok_or_else(|| {
+            LayoutError::Fit(format!("there is no layout for {id}; give each value a layout"))
+        })
+    }
+
     /// The number of transforms.
     pub fn num_transforms(&self) -> usize {
         self.operands.len() + self.results.len()
@@ -66,3 +89,72 @@ impl GraphLayouts {
         costs.fold(FabricCost::default(), |all, one| all + one)
     }
 }
+
+/// Chooses the layouts of a graph's values.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LayoutPlanner {
+    /// What a layout must satisfy.
+    pub constraints: LayoutConstraints,
+}
+
+impl LayoutPlanner {
+    /// Layouts with the least communication: of each value that `allowed` has, one of those listed
+    /// there; of another argument the one with the fewest PEs; and of the result of an op one in which
+    /// it comes out of the op, or the one with the fewest PEs. Exact on trees, for these layouts.
+    ///
+    /// Errors: [`LayoutError::Fit`] if the tiles of a value do not fit in any
+    /// of its layouts, and for symbolic sizes; as [`transform`](crate::transform).
+    ///
+    /// Cost: linear in the values, times the combinations of four layouts of each operand (at most
+    /// 64), times that of a transform, each of which is priced once.
+    pub fn plan(
+        &self,
+        graph: &Graph,
+        allowed: &BTreeMap<NodeId, Vec<MeshLayout>>,
+    ) -> Result<GraphLayouts> {
+        let most = self.constraints.max_memory_per_pe;
+        search::Search::new(&self.constraints, most, graph, allowed).run()
+    }
+
+    /// Layouts as [`LayoutPlanner::plan`] chooses them, whose values fit in the memory of the PEs
+    /// together: the most bytes of a tile that is not given are halved until they do.
+    ///
+    /// Errors: as [`LayoutPlanner::plan`] and [`plan_memory`].
+    pub fn plan_within(
+        &self,
+        graph: &Graph,
+        allowed: &BTreeMap<NodeId, Vec<MeshLayout>>,
+        budget: &MemoryBudget,
+    ) -> Result<(GraphLayouts, MemoryPlan)> {
+        let mut most = self.constraints.max_memory_per_pe;
+        let mut plan = self.plan(graph, allowed)?;
+        loop {
+            let error = match plan_memory(graph, &plan, budget) {
+                Ok(memory) => return Ok((plan, memory)),
+                Err(error) => error,
+            };
+            if most == 0 {
+                return Err(error);
+            }
+            most /= 2;
+            let search = search::Search::new(&self.constraints, most, graph, allowed);
+            plan = search.run().map_err(|_| error)?;
+        }
+    }
+
+    /// The transforms that a graph needs under given layouts of all its values. A copy of a value in
+    /// another layout is made once for all its users.
+    ///
+    /// Errors: as [`LayoutPlanner::plan`]; [`LayoutError::Fit`] for a value
+    /// without a layout.
+    pub fn insert_transforms(
+        &self,
+        graph: &Graph,
+        layouts: BTreeMap<NodeId, MeshLayout>,
+    ) -> Result<GraphLayouts> {
+        search::insert(graph, layouts, &prices::Prices::default(), &self.constraints)
+    }
+}
+
+#[cfg(test)]
+mod tests;

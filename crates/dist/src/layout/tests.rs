@@ -75,6 +75,9 @@ fn check(layout: &MeshLayout, shape: &[usize; 2]) {
         assert!(filled.iter().all(|&filled| filled), "{layout} {shape:?}: {at:?} has gaps");
     }
     if let Some(sharding) = layout.sharding(2).unwrap() {
+        let (rows, cols) = (layout.rows(), layout.cols());
+        let back = MeshLayout::of_spec(rows, cols, sharding.spec(), 2).unwrap().unwrap();
+        assert_eq!(layout.compatible_with(&back, shape), Ok(true), "{layout} and {back}");
         for (at, rect) in layout.pes().zip(crate::rectangles(&sharding, shape).unwrap()) {
             assert_eq!(layout.tile_shape(at, shape).unwrap(), rect.extent.to_vec());
             for tile in layout.rectangles(at, shape).unwrap() {

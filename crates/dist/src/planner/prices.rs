@@ -1,0 +1,77 @@
+//! The cost of transforms, each computed once.
+
+use super::ways::Way;
+use crate::fabric::FabricCost;
+use crate::layout::MeshLayout;
+use crate::transform::{TransformKind, combine_cost, transform};
+use crate::{LayoutError, Result};
+use girih_ir::{Graph, NodeId, P};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// A tensor: its shape and the bytes of an element.
+pub(crate) type Tensor = (Vec<usize>, usize);
+
+/// Old and new layout of a tensor.
+type OperandKey = (MeshLayout, MeshLayout, Tensor);
+
+/// Mesh and spec of a way, and the new layout of a tensor.
+type ResultKey = ((usize, usize), P, MeshLayout, Tensor);
+
+#[derive(Default)]
+pub(super) struct Prices {
+    operands: RefCell<HashMap<OperandKey, (TransformKind, FabricCost)>>,
+    results: RefCell<HashMap<ResultKey, Option<FabricCost>>>,
+}
+
+/// The shape of a value and the bytes of an element.
+pub(crate) fn tensor(graph: &Graph, id: NodeId) -> Result<Tensor> {
+    let spec = graph.spec(id);
+    if spec.shape.is_symbolic() {
+        let reason = format!("{id} has the symbolic shape {}; bind the sizes first", spec.shape);
+        return Err(LayoutError::Fit(reason));
+    }
+    Ok((spec.shape.hints().to_vec(), spec.dtype.size()))
+}
+
+impl Prices {
+    /// The transform of a value from one layout to another.
+    pub(super) fn operand(
+        &self,
+        from: &MeshLayout,
+        to: &MeshLayout,
+        tensor: &Tensor,
+    ) -> Result<(TransformKind, FabricCost)> {
+        if from == to {
+            return Ok((TransformKind::Identity, FabricCost::default()));
+        }
+        let key = (from.clone(), to.clone(), tensor.clone());
+        if let Some(&found) = self.operands.borrow().get(&key) {
+            return Ok(found);
+        }
+        let found = transform(from, to, &tensor.0, tensor.1)?;
+        let found = (found.kind, found.cost);
+        self.operands.borrow_mut().insert(key, found);
+        Ok(found)
+    }
+
+    /// What it costs to give the result of a way its layout; `None` if that is not possible.
+    pub(super) fn result(
+        &self,
+        way: &Way,
+        to: &MeshLayout,
+        tensor: &Tensor,
+    ) -> Result<Option<FabricCost>> {
+        let (rows, cols) = way.mesh;
+        if let Some(computed) = MeshLayout::of_spec(rows, cols, &way.spec, tensor.0.len())? {
+            return Ok(Some(self.operand(&computed, to, tensor)?.1));
+        }
+        let key = (way.mesh, way.spec.clone(), to.clone(), tensor.clone());
+        if let Some(&found) = self.results.borrow().get(&key) {
+            return Ok(found);
+        }
+        let found = combine_cost(way.mesh, &way.spec, to, &tensor.0, tensor.1)?;
+        self.results.borrow_mut().insert(key, found);
+        Ok(found)
+    }
+}
