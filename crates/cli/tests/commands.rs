@@ -404,6 +404,6 @@ fn a_graph_is_planned_on_a_mesh_that_does_not_exist() {
     refused(&["-m", "dp=0"], "dp");
     refused(&["-m", "dp=2", "-s", "x"], "x=<dp, *>");
     refused(&["-m", "dp=2", "-s", "z=<dp>"], "no value of the program is called 'z'");
-    refused(&["-m", "dp=2", "-s", "x=<tp>"], "tp");
-    refused(&["-m", "dp=2", "-s", "x=<dp, *, *>"], "x");
+    refused(&["-m", "dp=2", "-s", "x=<tp>"], "the spec of 'x'");
+    refused(&["-m", "dp=2", "-s", "x=<dp, *, *>"], "the spec of 'x'");
 }

@@ -26,22 +26,25 @@ impl Program {
     /// their values at tracing.
     ///
     /// Errors: [`Error::InvalidArgument`] for a name that no input and no held tensor has, or that is
-    /// given twice; [`Error::Record`] for a spec that is not valid for its tensor on the mesh.
+    /// given twice, and for a spec that is not valid for its tensor on the mesh.
     pub fn partition(&self, mesh: &DeviceMesh, specs: &[(&str, P)]) -> Result<Partition> {
         let graph = self.example()?;
-        let names: Vec<String> = self.argument_names().into_iter().map(|(_, name)| name).collect();
-        for (at, (name, _)) in specs.iter().enumerate() {
+        let named = self.argument_names();
+        let names: Vec<&str> = named.iter().map(|(_, name)| name.as_str()).collect();
+        for (at, (name, spec)) in specs.iter().enumerate() {
             if specs[..at].iter().any(|(other, _)| other == name) {
                 return Err(Error::InvalidArgument(format!("two specs are given for '{name}'")));
             }
-            if !names.iter().any(|known| known == name) {
+            let Some((id, _)) = named.iter().find(|(_, known)| known == name) else {
                 let known = names.join(", ");
                 return Err(Error::InvalidArgument(format!(
                     "no input and no value of the program is called '{name}'; there are {known}"
                 )));
-            }
+            };
+            let fits = spec.check(mesh, graph.spec(*id).shape.rank());
+            fits.map_err(|error| Error::InvalidArgument(format!("the spec of '{name}': {error}")))?;
         }
-        let given = |name: &String| {
+        let given = |name: &&str| {
             let spec = specs.iter().find(|(of, _)| of == name);
             spec.map_or_else(P::default, |(_, spec)| spec.clone())
         };
