@@ -62,8 +62,8 @@ struct Draft {
     builders: Vec<GraphBuilder>,
     arguments: Vec<Source>,
     results: Vec<ValueId>,
-    /// The nodes of values of other stages, by processor.
-    brought: HashMap<ValueId, Vec<NodeId>>,
+    /// The leaves for values of other stages, by processor.
+    imported: HashMap<ValueId, Vec<NodeId>>,
     exchanges: Vec<Exchange>,
 }
 
@@ -141,7 +141,7 @@ impl Stages {
         self.draft(stage);
         let (draft, Value { origin, specs }) =
             (&mut self.stages[stage], &self.values[value.index()]);
-        if let Some(nodes) = draft.brought.get(&value) {
+        if let Some(nodes) = draft.imported.get(&value) {
             return nodes.clone();
         }
         let op = match origin {
@@ -157,7 +157,7 @@ impl Stages {
         };
         let leaf = |(b, spec): (&mut GraphBuilder, &TensorSpec)| b.leaf(op.clone(), spec.clone());
         let nodes: Vec<NodeId> = draft.builders.iter_mut().zip(specs).map(leaf).collect();
-        draft.brought.insert(value, nodes.clone());
+        draft.imported.insert(value, nodes.clone());
         nodes
     }
 
