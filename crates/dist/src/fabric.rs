@@ -60,7 +60,7 @@ enum Line {
 /// The wavelets on each wire, as changes along a line.
 #[derive(Default)]
 struct Load {
-    lines: HashMap<Line, BTreeMap<usize, isize>>,
+    lines: HashMap<Line, BTreeMap<usize, i128>>,
     hops: usize,
 }
 
@@ -70,8 +70,8 @@ impl Load {
         let (low, high) = (from.min(to), from.max(to));
         if low < high {
             let changes = self.lines.entry(line).or_default();
-            *changes.entry(low).or_default() += wavelets as isize;
-            *changes.entry(high).or_default() -= wavelets as isize;
+            *changes.entry(low).or_default() += wavelets as i128;
+            *changes.entry(high).or_default() -= wavelets as i128;
             self.hops = self.hops.saturating_add(wavelets.saturating_mul(high - low));
         }
     }
@@ -95,14 +95,15 @@ impl Load {
 
     /// The wavelets of the busiest wire.
     fn congestion(&self) -> usize {
-        let busiest = |changes: &BTreeMap<usize, isize>| {
+        let busiest = |changes: &BTreeMap<usize, i128>| {
             let sums = changes.values().scan(0, |sum, change| {
                 *sum += change;
                 Some(*sum)
             });
             sums.max().unwrap_or(0)
         };
-        self.lines.values().map(busiest).max().unwrap_or(0) as usize
+        let busiest = self.lines.values().map(busiest).max().unwrap_or(0);
+        usize::try_from(busiest).unwrap_or(usize::MAX)
     }
 }
 
@@ -116,20 +117,24 @@ pub(crate) fn price<'a>(
     let mut trees: BTreeMap<(Pe, &Rect), Vec<Pe>> = BTreeMap::new();
     // The wavelets that each PE gets and sends over its own link.
     let (mut received, mut sent): (HashMap<Pe, usize>, HashMap<Pe, usize>) = Default::default();
+    let add = |counts: &mut HashMap<Pe, usize>, pe: Pe, wavelets: usize| {
+        let count = counts.entry(pe).or_default();
+        *count = count.saturating_add(wavelets);
+    };
     let wavelets_of = |rect: &Rect| rect.len().saturating_mul(item).div_ceil(WAVELET_BYTES);
     let mut dilation = 0;
     for (source, target, rect) in transfers.filter(|(source, target, _)| source != target) {
         let wavelets = wavelets_of(rect);
         cost.bytes_moved = cost.bytes_moved.saturating_add(rect.len().saturating_mul(item));
         cost.wavelets = cost.wavelets.saturating_add(wavelets);
-        *received.entry(target).or_default() += wavelets;
+        add(&mut received, target, wavelets);
         dilation = dilation.max(hops(source, target));
         trees.entry((source, rect)).or_default().push(target);
     }
     let mut load = Load::default();
     for ((source, rect), targets) in trees {
         let wavelets = wavelets_of(rect);
-        *sent.entry(source).or_default() += wavelets;
+        add(&mut sent, source, wavelets);
         load.tree(source, &targets, wavelets);
     }
     let links = received.values().chain(sent.values()).copied().max().unwrap_or(0);

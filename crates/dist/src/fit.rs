@@ -5,6 +5,7 @@
 //! of the fabric are searched, and a layout that is found fits.
 
 use crate::{LayoutError, MeshAxis, MeshLayout, Pe, Result};
+use girih_ir::sharding::MAX_PROCESSORS;
 
 /// What a layout must satisfy, and what makes one better than another.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,7 +86,7 @@ impl Candidate {
             None => 1,
             Some(MeshAxis::Row) => self.rows,
             Some(MeshAxis::Col) => self.cols,
-            Some(MeshAxis::Both) => self.rows * self.cols,
+            Some(MeshAxis::Both) => self.rows.saturating_mul(self.cols),
         };
         shape.iter().zip(&self.axes).map(|(size, axis)| size.div_ceil(parts(axis))).collect()
     }
@@ -129,7 +130,7 @@ impl LayoutConstraints {
         }
         let best = candidates.into_iter().min_by(|a, b| {
             let score = |c: &Candidate| self.score(&c.tile(shape), item);
-            let pes = |c: &Candidate| c.rows * c.cols;
+            let pes = |c: &Candidate| c.rows.saturating_mul(c.cols);
             let by_score = || score(a).total_cmp(&score(b));
             pes(a).cmp(&pes(b)).then_with(by_score).then_with(|| a.rows.cmp(&b.rows))
         });
@@ -218,6 +219,11 @@ impl LayoutConstraints {
         candidates.retain(|c| bytes_of(&c.tile(shape), 1) >= self.min_tile_elements);
     }
 
+    /// The most rows of a mesh.
+    fn rows(&self) -> usize {
+        self.max_pe_rows.min(MAX_PROCESSORS)
+    }
+
     /// For each number of rows, the fewest columns with which the tiles fit.
     fn over_one_axis_each(&self, shape: &[usize], item: usize) -> Vec<Candidate> {
         let of_axes = |row: usize, col: usize| {
@@ -236,7 +242,7 @@ impl LayoutConstraints {
         for (row, col) in (0..shape.len()).flat_map(|i| (i + 1..shape.len()).map(move |j| (i, j))) {
             let others = shape.iter().enumerate().filter(|&(at, _)| at != row && at != col);
             let slice = others.fold(item, |all, (_, &size)| all.saturating_mul(size));
-            for rows in 1..=self.max_pe_rows.min(shape[row]) {
+            for rows in 1..=self.rows().min(shape[row]) {
                 let line = slice.saturating_mul(shape[row].div_ceil(rows));
                 let cols = parts_that_fit(shape[col], line, self.max_memory_per_pe);
                 let cols = cols.filter(|&cols| cols <= self.max_pe_cols);
@@ -254,7 +260,7 @@ impl LayoutConstraints {
             let others = shape.iter().enumerate().filter(|&(at, _)| at != axis);
             let line = others.fold(item, |all, (_, &size)| all.saturating_mul(size));
             let Some(parts) = parts_that_fit(size, line, self.max_memory_per_pe) else { continue };
-            for rows in 1..=self.max_pe_rows {
+            for rows in 1..=self.rows().min(parts) {
                 let cols = parts.div_ceil(rows);
                 if cols <= self.max_pe_cols {
                     let mut axes = vec![None; shape.len()];

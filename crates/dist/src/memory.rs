@@ -15,7 +15,7 @@ mod budget;
 pub use budget::{DoubleBuffer, MemoryBudget};
 
 use crate::fit::LayoutConstraints;
-use crate::layout::{MeshLayout, Pe};
+use crate::layout::{LayoutKind, MeshLayout, Pe};
 use crate::planner::{GraphLayouts, OperandTransform, tensor};
 use crate::{LayoutError, Result, layout_mesh, ownership};
 use arena::Arena;
@@ -106,25 +106,64 @@ impl MemoryPlan {
         (0..rows).flat_map(move |row| (0..cols).map(move |col| Pe { row, col }))
     }
 
+    /// The bytes of a placement's tile on a PE.
+    fn tile_bytes(&self, placement: &Placement, pe: Pe) -> usize {
+        if pe.row >= placement.mesh.0 || pe.col >= placement.mesh.1 {
+            return 0;
+        }
+        let (shape, item) = &self.shapes[&placement.value];
+        match &placement.layout {
+            // The layout has had a tile of this shape before.
+            Some(layout) => layout.tile_bytes(pe, shape, *item).unwrap_or(0),
+            None => placement.region.size,
+        }
+    }
+
     /// The memory of a PE.
     pub fn pe(&self, pe: Pe) -> PeMemory {
         let regions = self.placements.iter().filter_map(|placement| {
-            let inside = pe.row < placement.mesh.0 && pe.col < placement.mesh.1;
-            let (shape, item) = self.shapes.get(&placement.value).filter(|_| inside)?;
-            let size = match &placement.layout {
-                Some(layout) => layout.tile_bytes(pe, shape, *item).ok()?,
-                None => placement.region.size,
-            };
+            let size = self.tile_bytes(placement, pe);
             (size > 0).then(|| MemoryRegion { size, ..placement.region.clone() })
         });
-        let regions: Vec<MemoryRegion> = regions.collect();
-        let used = regions.iter().map(MemoryRegion::end).max().unwrap_or(0);
-        PeMemory { used, available: self.available, regions }
+        PeMemory { used: self.used(pe), available: self.available, regions: regions.collect() }
+    }
+
+    /// The bytes of a PE up to the end of its last tile.
+    fn used(&self, pe: Pe) -> usize {
+        let end = |placement: &Placement| match self.tile_bytes(placement, pe) {
+            0 => 0,
+            size => placement.region.offset.saturating_add(size),
+        };
+        self.placements.iter().map(end).max().unwrap_or(0)
+    }
+
+    /// The first PE that exceeds its memory, and the number of PEs that do.
+    fn over(&self) -> (Pe, usize) {
+        let (rows, cols) = self.mesh();
+        let exceeds = |row, col| self.used(Pe { row, col }) > self.available;
+        let custom = |placement: &Placement| {
+            placement.layout.as_ref().is_some_and(|layout| layout.kind() == LayoutKind::Custom)
+        };
+        if self.placements.iter().any(custom) {
+            let mut over = self.pes().filter(|pe| exceeds(pe.row, pe.col));
+            let first = over.next().unwrap_or_default();
+            return (first, 1 + over.count());
+        }
+        // Later PEs of a row or a column never have larger tiles: in each row, the first ones exceed.
+        let in_row = |row| {
+            let (mut low, mut high) = (0, cols);
+            while low < high {
+                let middle = (low + high) / 2;
+                (low, high) = if exceeds(row, middle) { (middle + 1, high) } else { (low, middle) };
+            }
+            low
+        };
+        (Pe::default(), (0..rows).map(in_row).take_while(|&number| number > 0).sum())
     }
 
     /// The bytes that all PEs use.
     pub fn total_memory_used(&self) -> usize {
-        self.pes().fold(0usize, |all, pe| all.saturating_add(self.pe(pe).used))
+        self.pes().fold(0usize, |all, pe| all.saturating_add(self.used(pe)))
     }
 
     /// The bytes that the fullest PE uses.
@@ -147,10 +186,8 @@ impl MemoryPlan {
 
     /// The first PE that exceeds its memory, and what to do.
     fn exceeded(&self, budget: &MemoryBudget) -> LayoutError {
-        let over = self.pes().filter(|&pe| self.pe(pe).used > self.available);
-        let over: Vec<Pe> = over.collect();
         let (rows, cols) = self.mesh();
-        let first = over.first().copied().unwrap_or_default();
+        let (first, over) = self.over();
         let memory = self.pe(first);
         let largest = memory.regions.iter().max_by_key(|region| region.size);
         let placement = largest.and_then(|largest| {
@@ -178,7 +215,7 @@ impl MemoryPlan {
             first.col,
             memory.used,
             self.available,
-            over.len(),
+            over,
             rows * cols
         ))
     }
@@ -329,13 +366,17 @@ impl Scan<'_> {
         if factors.factors().iter().any(|factor| factor.role != Role::Pointwise) {
             return None;
         }
+        let rank = node.spec.shape.rank();
         let fits = |(position, (&input, axes)): (usize, (&NodeId, &Vec<_>))| {
             let at = *self.place.get(&input)?;
             let place = &self.plan.placements[at];
             let transformed =
                 |t: &OperandTransform| t.value == input && t.users.contains(&(id, position));
             let same = axes == factors.result()
-                && place.layout.as_ref() == Some(layout)
+                && place
+                    .layout
+                    .as_ref()
+                    .is_some_and(|own| own.simplest(rank) == layout.simplest(rank))
                 && place.region.size == size
                 && self.last[input.index()] == id.index()
                 && !self.layouts.operands.iter().any(transformed);

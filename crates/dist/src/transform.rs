@@ -114,12 +114,12 @@ pub fn combine_cost(
     item: usize,
 ) -> Result<Option<FabricCost>> {
     let width = cols.max(to.cols());
-    let Some(wanted) = to.sharding(shape.len())? else { return Ok(None) };
+    let Some(wanted) = to.spec(shape.len())? else { return Ok(None) };
     let invalid = |error: girih_ir::Error| LayoutError::Spec(error.to_string());
     let mesh = layouts::mesh_of(rows, cols, width)?;
     let from = Sharding::new(mesh, spec.clone()).map_err(invalid)?;
     let mesh = layouts::mesh_of(to.rows(), to.cols(), width)?;
-    let wanted = Sharding::new(mesh, wanted.spec().clone()).map_err(invalid)?;
+    let wanted = Sharding::new(mesh, wanted).map_err(invalid)?;
     let plan = reshard(&from, &wanted, shape).map_err(invalid)?;
     let phase = |phase: &Phase| {
         let transfers = phase.transfers.iter();

@@ -13,6 +13,18 @@ impl MeshLayout {
     ///
     /// Errors: [`LayoutError::Rank`]; [`LayoutError::Size`] for more processors than a mesh may have.
     pub fn sharding(&self, rank: usize) -> Result<Option<Sharding>> {
+        let Some(spec) = self.spec(rank)? else { return Ok(None) };
+        let too_many =
+            |_| LayoutError::Size { what: "the number of processors", found: self.total_pes() };
+        let mesh = DeviceMesh::new(&[self.rows, self.cols], &["row", "col"]).map_err(too_many)?;
+        let sharding = Sharding::new(mesh, spec);
+        Ok(Some(sharding.expect("each axis is named once, by with_axes")))
+    }
+
+    /// The spec of the layout's sharding, over axes `row` and `col`.
+    ///
+    /// Errors: [`LayoutError::Rank`].
+    pub fn spec(&self, rank: usize) -> Result<Option<P>> {
         let splits = self.splits(rank)?;
         let entry = |&(split, axis): &(Split, MeshAxis)| match (split, axis) {
             (Split::Whole, _) => Some(DimSpec::default()),
@@ -22,12 +34,17 @@ impl MeshLayout {
             (Split::Cyclic { .. }, _) => None,
         };
         let entries: Option<Vec<DimSpec>> = splits.iter().map(entry).collect();
-        let Some(entries) = entries.filter(|_| self.custom.is_none()) else { return Ok(None) };
-        let too_many =
-            |_| LayoutError::Size { what: "the number of processors", found: self.total_pes() };
-        let mesh = DeviceMesh::new(&[self.rows, self.cols], &["row", "col"]).map_err(too_many)?;
-        let sharding = Sharding::new(mesh, P::new(entries));
-        Ok(Some(sharding.expect("each axis is named once, by with_axes")))
+        Ok(entries.filter(|_| self.custom.is_none()).map(P::new))
+    }
+
+    /// The simplest kind of layout that is the same for tensors of a rank: `RowPartition(4)` for
+    /// `Grid(4, 1)`.
+    ///
+    /// Errors: [`LayoutError::Rank`].
+    pub fn simplest(&self, rank: usize) -> Result<MeshLayout> {
+        let spec = self.spec(rank)?;
+        let simple = spec.map(|spec| MeshLayout::of_spec(self.rows, self.cols, &spec, rank));
+        Ok(simple.transpose()?.flatten().unwrap_or_else(|| self.clone()))
     }
 
     /// The layout of tensors of a rank that a spec over axes `row` and `col` describes, as the simplest

@@ -78,6 +78,7 @@ fn check(layout: &MeshLayout, shape: &[usize; 2]) {
         let (rows, cols) = (layout.rows(), layout.cols());
         let back = MeshLayout::of_spec(rows, cols, sharding.spec(), 2).unwrap().unwrap();
         assert_eq!(layout.compatible_with(&back, shape), Ok(true), "{layout} and {back}");
+        assert_eq!(layout.simplest(2), Ok(back));
         for (at, rect) in layout.pes().zip(crate::rectangles(&sharding, shape).unwrap()) {
             assert_eq!(layout.tile_shape(at, shape).unwrap(), rect.extent.to_vec());
             for tile in layout.rectangles(at, shape).unwrap() {

@@ -210,6 +210,9 @@ fn plans_of_random_graphs_are_sound_and_never_larger_than_without_reuse() {
             let plan = plan_memory(&graph, &all(&graph, text), &budget(1 << 30)).unwrap();
             check(&plan);
             assert!(plan.max_pe_memory_used() <= plan.without_reuse());
+            let half = MemoryPlan { available: plan.max_pe_memory_used() / 2, ..plan.clone() };
+            let over: Vec<Pe> = half.pes().filter(|&pe| half.used(pe) > half.available).collect();
+            assert_eq!(half.over(), (over[0], over.len()), "{text}");
             let fullest = plan.pes().map(|pe| plan.pe(pe).used).max().unwrap_or(0);
             assert_eq!(fullest, plan.max_pe_memory_used());
         }

@@ -1,11 +1,11 @@
-//! The cost of transforms, each computed once.
+//! Meshes, and the cost of transforms, each computed once.
 
 use super::ways::Way;
 use crate::fabric::FabricCost;
 use crate::layout::MeshLayout;
 use crate::transform::{TransformKind, combine_cost, transform};
-use crate::{LayoutError, Result};
-use girih_ir::{Graph, NodeId, P};
+use crate::{LayoutError, Result, layout_mesh};
+use girih_ir::{DeviceMesh, Graph, NodeId, P};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -20,6 +20,7 @@ type ResultKey = ((usize, usize), P, MeshLayout, Tensor);
 
 #[derive(Default)]
 pub(super) struct Prices {
+    meshes: RefCell<HashMap<(usize, usize), DeviceMesh>>,
     operands: RefCell<HashMap<OperandKey, (TransformKind, FabricCost)>>,
     results: RefCell<HashMap<ResultKey, Option<FabricCost>>>,
 }
@@ -35,6 +36,16 @@ pub(crate) fn tensor(graph: &Graph, id: NodeId) -> Result<Tensor> {
 }
 
 impl Prices {
+    /// A mesh of rows and columns, for propagation.
+    pub(super) fn mesh(&self, (rows, cols): (usize, usize)) -> Result<DeviceMesh> {
+        if let Some(mesh) = self.meshes.borrow().get(&(rows, cols)) {
+            return Ok(mesh.clone());
+        }
+        let mesh = layout_mesh(rows, cols, cols)?;
+        self.meshes.borrow_mut().insert((rows, cols), mesh.clone());
+        Ok(mesh)
+    }
+
     /// The transform of a value from one layout to another.
     pub(super) fn operand(
         &self,

@@ -2,7 +2,7 @@
 //! arguments to the outputs. It is exact on trees, by dynamic programming. Where a value has several
 //! users, each counts the cost of the value, and the last user's choice is taken.
 
-use super::prices::{Prices, tensor};
+use super::prices::{Prices, Tensor, tensor};
 use super::ways::{Way, ways};
 use super::{GraphLayouts, OperandTransform, ResultTransform};
 use crate::fabric::FabricCost;
@@ -191,7 +191,7 @@ impl<'a> Search<'a> {
         let mut found: Vec<MeshLayout> = Vec::new();
         for combination in combinations.iter().filter(|_| !operands.is_empty()) {
             let layouts = self.operands(id, operands, combination);
-            for way in ways(self.graph, id, &layouts, None)? {
+            for way in ways(self.graph, id, &layouts, None, &self.prices)? {
                 for layout in way.landings(shape.len())? {
                     let fits = self.limits.check_memory(&layout, &shape, item).is_ok();
                     if fits && !found.contains(&layout) {
@@ -222,29 +222,43 @@ fn best_way(
     is_there: &dyn Fn(NodeId, &MeshLayout) -> bool,
 ) -> Result<Option<(Way, FabricCost)>> {
     let of_result = tensor(graph, id)?;
+    let simplest = wanted.simplest(of_result.0.len())?;
+    let inputs = &graph.node(id).inputs;
+    let fits = |layout: &MeshLayout, (shape, item): &Tensor| {
+        limits.check_memory(layout, shape, *item).is_ok()
+    };
     // Of equal ways the one with the cheaper result: a copy of an operand may serve other ops.
     let mut best: Option<(Way, [FabricCost; 2])> = None;
-    for way in ways(graph, id, layouts, Some(wanted))? {
+    for way in ways(graph, id, layouts, Some(wanted), prices)? {
+        // What does not fit is not priced: a copy on all PEs has many transfers.
+        let computed = way.computed(of_result.0.len())?;
+        if computed.is_some_and(|layout| layout != simplest && !fits(&layout, &of_result)) {
+            continue;
+        }
+        let of_inputs = inputs.iter().map(|&input| tensor(graph, input));
+        let of_inputs = of_inputs.collect::<Result<Vec<_>>>()?;
+        let operands = || layouts.iter().zip(&way.operands).zip(&of_inputs);
+        let keeps = |own: &MeshLayout, to: &MeshLayout, (shape, _): &Tensor| {
+            own.simplest(shape.len()).as_ref() == Ok(to)
+        };
+        let fit = |((own, to), of): ((&Option<&MeshLayout>, &MeshLayout), _)| {
+            own.is_none_or(|own| keeps(own, to, of) || fits(to, of))
+        };
+        if !operands().all(fit) {
+            continue;
+        }
         let Some(of_way) = prices.result(&way, wanted, &of_result)? else { continue };
         let mut cost = of_way;
-        let computed = way.computed(of_result.0.len())?;
-        let fits = |layout: &MeshLayout, (shape, item): &(Vec<usize>, usize)| {
-            limits.check_memory(layout, shape, *item).is_ok()
-        };
-        let mut fit = computed.is_none_or(|layout| fits(&layout, &of_result));
         let mut copies: Vec<(NodeId, &MeshLayout)> = Vec::new();
-        for ((&input, own), to) in graph.node(id).inputs.iter().zip(layouts).zip(&way.operands) {
+        for (&input, ((own, to), of)) in inputs.iter().zip(operands()) {
             let Some(own) = own else { continue };
-            let of_input = tensor(graph, input)?;
-            let (kind, price) = prices.operand(own, to, &of_input)?;
-            fit &= kind == TransformKind::Identity || fits(to, &of_input);
             if !copies.contains(&(input, to)) && !is_there(input, to) {
                 copies.push((input, to));
-                cost = cost + price;
+                cost = cost + prices.operand(own, to, of)?.1;
             }
         }
         let key = [cost, of_way];
-        if fit && best.as_ref().is_none_or(|(_, least)| key < *least) {
+        if best.as_ref().is_none_or(|(_, least)| key < *least) {
             best = Some((way, key));
         }
     }

@@ -266,3 +266,22 @@ fn what_does_not_fit_is_refused() {
     let plan = planner.plan(&graph, &BTreeMap::new()).unwrap();
     assert_eq!((plan.num_transforms(), &plan.layouts[&y]), (0, &layout("Grid(8, 16)")));
 }
+
+/// A layout that is given may be larger than those that are found when memory is short.
+#[test]
+fn given_layouts_keep_their_tiles_when_memory_is_short() {
+    let mut g = GraphBuilder::default();
+    let x = input(&mut g, &[64, 64]);
+    let y = g.neg(x).unwrap();
+    let (z, w) = (input(&mut g, &[64, 64]), input(&mut g, &[64, 64]));
+    let sum = g.add(z, w).unwrap();
+    let graph = g.finish([y, sum]);
+    let given = allowed(&[(x, "SinglePE"), (y, "SinglePE")]);
+    let planner = LayoutPlanner::default();
+    let (plan, memory) = planner.plan_within(&graph, &given, &MemoryBudget::default()).unwrap();
+    assert_eq!((&plan.layouts[&x], &plan.layouts[&y]), (&layout("SinglePE"), &layout("SinglePE")));
+    assert_eq!(plan.layouts[&sum], layout("ColPartition(2)"));
+    assert_eq!((plan.num_transforms(), memory.max_pe_memory_used()), (0, 32_768));
+    let leaves = allowed(&[(x, "SinglePE"), (y, "SinglePE"), (z, "SinglePE"), (w, "SinglePE")]);
+    assert!(planner.plan_within(&graph, &leaves, &MemoryBudget::default()).is_err());
+}

@@ -1,8 +1,9 @@
 //! How an op may run on a mesh of processing elements, by the propagation of shardings.
 
+use super::prices::Prices;
 use crate::layout::MeshLayout;
 use crate::propagate::{Call, Operand, backward, step};
-use crate::{LayoutError, Result, layout_mesh};
+use crate::{LayoutError, Result};
 use girih_ir::{Factors, Graph, NodeId, P, TensorSpec};
 
 /// A way to compute an op.
@@ -28,8 +29,7 @@ fn mesh_of(layout: &MeshLayout) -> (usize, usize) {
 /// sharding.
 fn spec_on(mesh: (usize, usize), layout: Option<&MeshLayout>, rank: usize) -> Result<P> {
     let here = layout.filter(|layout| mesh_of(layout) == mesh);
-    let sharding = here.map(|layout| layout.sharding(rank)).transpose()?.flatten();
-    Ok(sharding.map_or(P::default(), |sharding| sharding.spec().clone()))
+    Ok(here.map(|layout| layout.spec(rank)).transpose()?.flatten().unwrap_or_default())
 }
 
 /// The ways to compute an op: on the mesh of each of its operands, forward from their layouts; and
@@ -40,6 +40,7 @@ pub(super) fn ways(
     id: NodeId,
     operands: &[Option<&MeshLayout>],
     wanted: Option<&MeshLayout>,
+    prices: &Prices,
 ) -> Result<Vec<Way>> {
     let node = graph.node(id);
     let specs: Vec<&TensorSpec> = node.inputs.iter().map(|&input| graph.spec(input)).collect();
@@ -58,7 +59,7 @@ pub(super) fn ways(
     }
     let mut found: Vec<Way> = Vec::new();
     for mesh in meshes {
-        let ways = ways_on(graph, id, &factors, mesh, operands, wanted)?;
+        let ways = ways_on(graph, id, &factors, mesh, operands, wanted, prices)?;
         found.extend(ways.into_iter().flatten());
     }
     Ok(found)
@@ -71,9 +72,10 @@ fn ways_on(
     mesh: (usize, usize),
     operands: &[Option<&MeshLayout>],
     wanted: Option<&MeshLayout>,
+    prices: &Prices,
 ) -> Result<[Option<Way>; 2]> {
     let node = graph.node(id);
-    let on = layout_mesh(mesh.0, mesh.1, mesh.1)?;
+    let on = prices.mesh(mesh)?;
     let inputs = node.inputs.iter().map(|&input| graph.spec(input));
     let specs = inputs.clone().zip(operands);
     let specs = specs.map(|(tensor, layout)| spec_on(mesh, *layout, tensor.shape.rank()));

@@ -44,8 +44,13 @@ impl Sent {
         let sent = |device| self.0.get(&device).copied().unwrap_or(0);
         let best = holders.min_by_key(|&(distance, device)| (distance, sent(device)));
         let (_, device) = best.expect("each element of a tensor has an owner");
-        *self.0.entry(device).or_default() += rect.len();
+        self.count(device, rect);
         device
+    }
+
+    fn count(&mut self, device: u32, rect: &Rect) {
+        let sent = self.0.entry(device).or_default();
+        *sent = sent.saturating_add(rect.len());
     }
 }
 
@@ -235,7 +240,7 @@ impl<'a> Plan<'a> {
             for &member in &group.members {
                 let source = self.from.mesh.device(member);
                 if source != target {
-                    *sent.0.entry(source).or_default() += rect.len();
+                    sent.count(source, rect);
                 }
                 transfers.push(Transfer { source, target, rect: rect.clone() });
             }
