@@ -2,7 +2,10 @@
 //! under a [`Sharding`](girih_ir::Sharding); a [`MeshLayout`] distributes over a mesh with axes
 //! `(row, col)`, also in blocks assigned cyclically or by a table.
 //!
-//! This crate computes with sizes. It moves no data, knows no memory and no devices, and has no list
+//! For the processing elements of a wafer, [`transform()`] gives and prices the transfers between
+//! layouts, [`LayoutPlanner`] chooses the layouts of a graph, and [`plan_memory`] places their tiles.
+//!
+//! This crate computes with sizes. It moves no data, knows no devices and no buffers, and has no list
 //! of ops: it asks an op's factors and its definition.
 #![forbid(unsafe_code)]
 

@@ -52,8 +52,8 @@ impl MemoryRegion {
 pub struct Placement {
     /// The value.
     pub value: NodeId,
-    /// Its layout, or that of the copy. `None` for the partial values of an op before they are combined,
-    /// which all PEs of its mesh have.
+    /// Its layout, or that of the copy. `None` for the partial values of an op before they are
+    /// combined, which all PEs of its mesh have.
     pub layout: Option<MeshLayout>,
     /// The first and the last op during which it is live, as positions in the graph.
     pub live: (usize, usize),

@@ -64,7 +64,8 @@ impl MemoryBudget {
         })
     }
 
-    /// The data memory as two equal buffers for a stream and scratch memory of a size: `[A][B][scratch]`.
+    /// The data memory as two equal buffers for a stream and scratch memory of a size:
+    /// `[a][b][scratch]`.
     ///
     /// Errors: [`LayoutError::Fit`] if there is no room for buffers of a wavelet.
     pub fn double_buffer(&self, scratch: usize) -> Result<DoubleBuffer> {
