@@ -5,7 +5,7 @@ use girih_dist::partition::{Exchange, Partition, Source, ValueId, partition};
 use girih_dist::{Rect, rectangles};
 use girih_ir::array::flat;
 use girih_ir::sharding::{DeviceMesh, P, Sharding};
-use girih_ir::{Array, Element, Graph, GraphBuilder, OpCode, Shape, TensorSpec};
+use girih_ir::{Array, DType, Element, Graph, GraphBuilder, OpCode, Shape, TensorSpec};
 use girih_reference::evaluate;
 use std::collections::HashMap;
 
@@ -127,18 +127,23 @@ pub fn run(
 /// True if the elements are equal, up to the rounding of sums in another order, which may also decide
 /// between an infinity and a NaN.
 fn close(a: &Array, b: &Array) -> bool {
-    let slack = match a.spec().dtype.size() {
-        _ if !a.spec().dtype.is_inexact() => 0.0,
+    let dtype = a.spec().dtype;
+    let slack = match dtype.size() {
+        _ if !dtype.is_inexact() => 0.0,
         2 => 0.05,
         4 => 1e-4,
+        _ if dtype == DType::C64 => 1e-4,
         _ => 1e-9,
     };
-    let near = |(a, b): (f64, f64)| {
-        a == b
-            || !(a.is_finite() || b.is_finite())
-            || (a - b).abs() <= slack * (1.0 + a.abs().max(b.abs()))
+    let near = |a: f64, b: f64| {
+        let both = !(a.is_finite() || b.is_finite());
+        a == b || both || (a - b).abs() <= slack * (1.0 + a.abs().max(b.abs()))
     };
-    a.spec() == b.spec() && a.to_f64().into_iter().zip(b.to_f64()).all(near)
+    let same = |(a, b): (Element, Element)| match dtype.is_complex() {
+        true => near(a.complex().re, b.complex().re) && near(a.complex().im, b.complex().im),
+        false => near(a.as_f64(), b.as_f64()),
+    };
+    a.spec() == b.spec() && a.elements().zip(b.elements()).all(same)
 }
 
 /// Partitions a graph, runs it and compares each processor's outputs with the reference.
