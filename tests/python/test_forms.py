@@ -87,7 +87,7 @@ def test_inputs_have_names():
     with pytest.raises(gr.InvalidArgumentError, match=r"f32\[1\], got f32\[2\]"):
         program(a, gr.asarray([1.0, 2.0]))
     # All inputs that do not fit are named.
-    misfits = r"input num .* is f32\[1\], got i32\[1\]; input den .* is f32\[1\], got f32\[1,2\]"
+    misfits = r"input num .* is f32\[1\], got i32\[1\]; input den .* is f32\[1\], got f32\[1, 2\]"
     with pytest.raises(gr.InvalidArgumentError, match=misfits):
         program(den=gr.ones([1, 2]), num=gr.ones([1], dtype="int32"))
 
