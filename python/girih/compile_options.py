@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,16 @@ def parameter_names(fun: Any) -> list[str]:
     return [p.name for p in parameters if p.kind in positional]
 
 
+def _number(axis: object, argument: int | str) -> int:
+    """The number of an axis of an argument."""
+    try:
+        return operator.index(axis)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgumentError(
+            f"compile: the axes of argument {argument!r} are numbers, got {axis!r}"
+        ) from None
+
+
 def dynamic_axes(
     fun: Callable[..., Any], name: str, dynamic_dims: Mapping[int | str, Axes] | None
 ) -> dict[int | str, Dynamic]:
@@ -103,9 +114,9 @@ def dynamic_axes(
         dims: Dynamic = []
         for axis, dim in axes.items():
             if isinstance(dim, Dim):
-                dims.append((int(axis), dim.name, (dim.min, dim.max), None))
+                dims.append((_number(axis, argument), dim.name, (dim.min, dim.max), None))
             elif isinstance(dim, str):
-                dims.append((int(axis), dim, None, None))
+                dims.append((_number(axis, argument), dim, None, None))
             else:
                 raise InvalidArgumentError(
                     f"compile: axis {axis} of argument {argument!r} needs a name or a girih.Dim, "
@@ -145,8 +156,9 @@ def add_tiles(
                 )
         known = {axis: (axis, label, limits) for axis, label, limits, _ in dims.get(argument, [])}
         for axis in sizes:
-            label = f"tile_{argument}_{axis}".replace("-", "last")
-            known.setdefault(int(axis), (int(axis), label, None))
+            number = _number(axis, argument)
+            label = f"tile_{argument}_{number}".replace("-", "last")
+            known.setdefault(number, (number, label, None))
         checked = dynamic_axes(fun, name, {argument: {}})
         tiled = [(*dim, sizes.get(dim[0])) for dim in known.values()]
         dims.update(dict.fromkeys(checked, tiled))

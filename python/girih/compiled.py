@@ -73,7 +73,7 @@ class CompiledFunction(_girih.CompiledCall, Generic[P, R]):
         self._fun = fun
         self._name = name_of(fun)
         self._dims = dynamic_axes(fun, self._name, dynamic_dims)
-        add_tiles(fun, self._name, tile or {}, self._dims)
+        add_tiles(fun, self._name, {} if tile is None else tile, self._dims)
         self._donate = chosen_arguments(fun, self._name, donate, "donate")
         self._static = chosen_arguments(fun, self._name, static_argnums, "static_argnums")
         self._static |= chosen_arguments(fun, self._name, static_argnames, "static_argnames")

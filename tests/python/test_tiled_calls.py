@@ -116,7 +116,10 @@ def test_empty_and_scalar_dtypes():
         ({0: {0: 0}}, "at least 1; got 0"),
         ({0: {0: 2.5}}, "at least 1; got 2.5"),
         ({0: 8}, "got 8 for argument 0"),
+        ({0: {"rows": 8}}, "numbers, got 'rows'"),
         ([8], "got a list"),
+        (np.ones(2), "got a ndarray"),
+        (0, "got a int"),
         ({"z": {0: 8}}, "no argument 'z'"),
     ],
 )
