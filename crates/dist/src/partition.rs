@@ -22,6 +22,7 @@ pub use stages::{Source, Stage, ValueId};
 
 use crate::ownership::{parts, rectangles};
 use crate::propagate::{Call, Operand, step};
+use crate::rect::Rect;
 use girih_ir::sharding::{DeviceMesh, P, Sharding};
 use girih_ir::{Class, Graph, GraphBuilder, Node, NodeId, Op, OpCode, Result, TensorSpec};
 use smallvec::SmallVec;
@@ -32,7 +33,7 @@ use stages::Stages;
 pub struct Partition {
     /// The stages, in order.
     pub stages: Vec<Stage>,
-    /// Each output of the graph with its spec. No output is partial.
+    /// Each output of the graph with its spec, which is partial only if that was asked for.
     pub outputs: Vec<(ValueId, P)>,
 }
 
@@ -77,12 +78,7 @@ pub fn partition(
         partitioner.user = Some(id);
         values[id.index()] = Some(match argument {
             Some((index, spec)) => partitioner.argument(index, node, spec)?,
-            None => {
-                let operand = |i: &NodeId| values[i.index()].clone().expect("operands come first");
-                let operands: Vec<Sharded> = node.inputs.iter().map(operand).collect();
-                let specs: Vec<&TensorSpec> = node.inputs.iter().map(|&i| graph.spec(i)).collect();
-                partitioner.node(&node.op, &node.spec, &operands, &specs)?
-            }
+            None => partitioner.graph_node(graph, node, &values)?,
         });
     }
     partitioner.user = None;
@@ -96,9 +92,13 @@ pub fn partition(
         let value = partitioner.resharded(value, &spec, graph.spec(*id))?;
         found.push((value, spec));
     }
-    let values = found.iter().map(|(value, _)| *value);
-    let stages = partitioner.stages.finish(values);
+    let stages = partitioner.stages.finish(found.iter().map(|(value, _)| *value));
     Ok(Partition { stages, outputs: found })
+}
+
+/// Shape and dtype of parts of a tensor.
+fn specs_of(parts: &[Rect], tensor: &TensorSpec) -> Vec<TensorSpec> {
+    parts.iter().map(|part| TensorSpec::new(part.extent.as_slice(), tensor.dtype)).collect()
 }
 
 struct Partitioner<'a> {
@@ -109,16 +109,14 @@ struct Partitioner<'a> {
 }
 
 impl Partitioner<'_> {
-    /// The shard of each processor.
-    fn local_specs(&self, spec: &P, tensor: &TensorSpec) -> Result<Vec<TensorSpec>> {
-        let rects = self.rectangles(spec, tensor)?;
-        let local = |rect: &crate::Rect| TensorSpec::new(rect.extent.as_slice(), tensor.dtype);
-        Ok(rects.iter().map(local).collect())
+    fn sharding(&self, spec: &P) -> Result<Sharding> {
+        Sharding::new(self.mesh.clone(), spec.clone())
     }
 
-    fn rectangles(&self, spec: &P, tensor: &TensorSpec) -> Result<Vec<crate::Rect>> {
-        let sharding = Sharding::new(self.mesh.clone(), spec.clone())?;
-        rectangles(&sharding, tensor.shape.hints())
+    /// The shape and dtype of each processor's shard.
+    fn local_specs(&self, spec: &P, tensor: &TensorSpec) -> Result<Vec<TensorSpec>> {
+        let rects = rectangles(&self.sharding(spec)?, tensor.shape.hints())?;
+        Ok(specs_of(&rects, tensor))
     }
 
     fn argument(&mut self, index: usize, node: &Node, spec: &P) -> Result<Sharded> {
@@ -131,7 +129,20 @@ impl Partitioner<'_> {
         Ok(Sharded { value, spec })
     }
 
-    /// Partitions one node; `specs` are the specs of the whole operands.
+    /// Partitions a node of a graph, whose values so far are `values`.
+    fn graph_node(
+        &mut self,
+        graph: &Graph,
+        node: &Node,
+        values: &[Option<Sharded>],
+    ) -> Result<Sharded> {
+        let operand = |i: &NodeId| values[i.index()].clone().expect("operands come first");
+        let operands: Vec<Sharded> = node.inputs.iter().map(operand).collect();
+        let specs: Vec<&TensorSpec> = node.inputs.iter().map(|&i| graph.spec(i)).collect();
+        self.node(&node.op, &node.spec, &operands, &specs)
+    }
+
+    /// Partitions an op; `specs` are the specs of the whole operands.
     fn node(
         &mut self,
         op: &Op,
@@ -154,10 +165,7 @@ impl Partitioner<'_> {
         let Some(ops) = self.local_ops(op, &wanted, specs, (&found, result))? else {
             return self.replicated(op, result, operands, specs);
         };
-        let mut inputs: SmallVec<[ValueId; 4]> = SmallVec::new();
-        for ((operand, spec), tensor) in operands.iter().zip(&wanted).zip(specs) {
-            inputs.push(self.resharded(operand, spec, tensor)?);
-        }
+        let inputs = self.all_resharded(operands, &wanted, specs)?;
         let value = self.stages.emit(&inputs, |b, at, inputs| ops[at].emit(b, inputs))?;
         Ok(Sharded { value, spec: found })
     }
@@ -196,16 +204,23 @@ impl Partitioner<'_> {
         operands: &[Sharded],
         specs: &[&TensorSpec],
     ) -> Result<Sharded> {
-        let spec = P::default();
-        let mut inputs: SmallVec<[ValueId; 4]> = SmallVec::new();
-        for (operand, tensor) in operands.iter().zip(specs) {
-            inputs.push(self.resharded(operand, &spec, tensor)?);
-        }
+        let inputs = self.all_resharded(operands, &vec![P::default(); operands.len()], specs)?;
         let value = self.stages.emit(&inputs, |b, _, inputs| {
             let inputs = SmallVec::from_slice(inputs);
             Ok(b.append(Node { op: op.clone(), inputs, spec: result.clone() }))
         })?;
-        Ok(Sharded { value, spec })
+        Ok(Sharded { value, spec: P::default() })
+    }
+
+    /// The operands under the wanted specs.
+    fn all_resharded(
+        &mut self,
+        operands: &[Sharded],
+        wanted: &[P],
+        specs: &[&TensorSpec],
+    ) -> Result<SmallVec<[ValueId; 4]>> {
+        let all = operands.iter().zip(wanted).zip(specs);
+        all.map(|((operand, to), tensor)| self.resharded(operand, to, tensor)).collect()
     }
 
     /// Partitions the nodes of a composite's decomposition.
@@ -223,10 +238,7 @@ impl Partitioner<'_> {
         let mut values: Vec<Option<Sharded>> = operands.iter().cloned().map(Some).collect();
         values.resize(graph.len(), None);
         for (id, node) in graph.nodes().skip(inputs.len()).filter(|(id, _)| live[id.index()]) {
-            let operand = |i: &NodeId| values[i.index()].clone().expect("operands come first");
-            let operands: Vec<Sharded> = node.inputs.iter().map(operand).collect();
-            let specs: Vec<&TensorSpec> = node.inputs.iter().map(|&i| graph.spec(i)).collect();
-            values[id.index()] = Some(self.node(&node.op, &node.spec, &operands, &specs)?);
+            values[id.index()] = Some(self.graph_node(&graph, node, &values)?);
         }
         Ok(values[output.index()].take().expect("the output is live"))
     }

@@ -1,8 +1,8 @@
-//! Resharding inside of a partition: by a slice of what each processor has, or by an exchange.
+//! Resharding inside of a partition: each processor slices its old part, or parts are exchanged.
 
 use super::stages::ValueId;
-use super::{Partitioner, Sharded};
-use crate::ownership::{part, same_ownership};
+use super::{Partitioner, Sharded, specs_of};
+use crate::ownership::{part, rectangles, same_ownership};
 use crate::rect::Rect;
 use crate::{Reshard, reshard};
 use girih_ir::ops::SliceDim;
@@ -34,6 +34,13 @@ impl Exchange {
     }
 }
 
+/// The axes along which values are partial, with the op that combines them.
+type Combined = BTreeMap<AxisRef, OpCode>;
+
+fn owned((axis, op): (&AxisRef, &OpCode)) -> (AxisRef, OpCode) {
+    (axis.clone(), *op)
+}
+
 impl Partitioner<'_> {
     /// The value under another spec.
     pub(super) fn resharded(
@@ -43,11 +50,10 @@ impl Partitioner<'_> {
         tensor: &TensorSpec,
     ) -> Result<ValueId> {
         to.check(self.mesh, tensor.shape.rank())?;
-        let shardings = [&value.spec, to].map(|spec| self.sharding(spec));
-        let [from, to] = shardings;
-        let (from, to) = (from?, to?);
+        let (from, to) = (self.sharding(&value.spec)?, self.sharding(to)?);
         let shape = tensor.shape.hints();
-        let specs = self.local_specs(to.spec(), tensor)?;
+        let (old, new) = (rectangles(&from, shape)?, rectangles(&to, shape)?);
+        let specs = specs_of(&new, tensor);
         // Shards without elements may have other shapes.
         let fits = specs == self.stages.specs(value.value);
         if fits && same_ownership(&from, &to, shape)? {
@@ -59,15 +65,13 @@ impl Partitioner<'_> {
         {
             return Ok(value);
         }
-        let resolves = before.partial.keys().any(|axis| !after.partial.contains_key(axis));
-        let old = self.rectangles(from.spec(), tensor)?;
-        let new = self.rectangles(to.spec(), tensor)?;
+        let missing = |a: &Combined, b: &Combined| -> Combined {
+            a.iter().filter(|(axis, op)| b.get(*axis) != Some(*op)).map(owned).collect()
+        };
+        let resolves = !missing(&before.partial, &after.partial).is_empty();
         if !resolves && old.iter().zip(&new).all(|(old, new)| old.contains(new)) {
             let value = self.sliced(value.value, &old, &new)?;
-            let added =
-                after.partial.iter().filter(|(axis, _)| !before.partial.contains_key(*axis));
-            let added = added.map(|(axis, op)| (axis.clone(), *op)).collect();
-            return self.held_once(value, &added);
+            return self.held_once(value, &missing(&after.partial, &before.partial));
         }
         let plan = reshard(&from, &to, shape)?;
         let (tensor, shardings, user) = (tensor.clone(), [from, to], self.user);
@@ -81,11 +85,7 @@ impl Partitioner<'_> {
         }))
     }
 
-    fn sharding(&self, spec: &P) -> Result<Sharding> {
-        Sharding::new(self.mesh.clone(), spec.clone())
-    }
-
-    /// Each processor's part of what it has.
+    /// The new part of each processor, which is inside of its old one.
     fn sliced(&mut self, value: ValueId, old: &[Rect], new: &[Rect]) -> Result<ValueId> {
         if old.iter().zip(new).all(|(old, new)| old.extent == new.extent) {
             return Ok(value);
@@ -108,7 +108,7 @@ impl Partitioner<'_> {
     }
 
     /// The value as partial values over more axes, of which the first processor along the axes has all.
-    fn held_once(&mut self, value: ValueId, added: &BTreeMap<AxisRef, OpCode>) -> Result<ValueId> {
+    fn held_once(&mut self, value: ValueId, added: &Combined) -> Result<ValueId> {
         let axes: Vec<AxisRef> = added.keys().cloned().collect();
         let Some(&op) = added.values().next() else { return Ok(value) };
         let mesh = self.mesh;

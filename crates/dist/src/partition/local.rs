@@ -6,7 +6,7 @@ use girih_ir::sharding::P;
 use girih_ir::{GraphBuilder, Literal, NodeId, Op, OpCode, Result, Shape, TensorSpec};
 use std::sync::Arc;
 
-/// What one processor computes.
+/// The op or the constant with which a processor computes its part of a result.
 pub(super) enum LocalOp {
     /// The op with the attributes for its parts.
     Op(Op),
@@ -24,8 +24,8 @@ impl LocalOp {
 }
 
 impl Partitioner<'_> {
-    /// What each processor computes on parts of the operands under these specs; `None` if some
-    /// processor cannot compute its part of the result so.
+    /// The op of each processor for parts of the operands under these specs; `None` if a processor
+    /// cannot compute its part of the result from its parts of the operands.
     pub(super) fn local_ops(
         &self,
         op: &Op,

@@ -39,7 +39,7 @@ pub struct Stage {
     pub exchanges: Vec<Exchange>,
 }
 
-/// Where the parts of a value come from.
+/// The source of the parts of a value.
 enum Origin {
     /// An op in a stage: the node of each processor.
     Node(usize, Vec<NodeId>),
@@ -65,6 +65,15 @@ struct Draft {
     /// The leaves for values of other stages, by processor.
     imported: HashMap<ValueId, Vec<NodeId>>,
     exchanges: Vec<Exchange>,
+}
+
+impl Draft {
+    /// Makes a value of the stage one of its results.
+    fn export(&mut self, value: ValueId) {
+        if !self.results.contains(&value) {
+            self.results.push(value);
+        }
+    }
 }
 
 /// Stages under construction.
@@ -133,10 +142,7 @@ impl Stages {
                 return nodes.clone();
             }
             let at = *at;
-            let results = &mut self.draft(at).results;
-            if !results.contains(&value) {
-                results.push(value);
-            }
+            self.draft(at).export(value);
         }
         self.draft(stage);
         let (draft, Value { origin, specs }) =
@@ -198,12 +204,12 @@ impl Stages {
         };
         let stage = self.stage_of(from);
         let to = self.add(Origin::Arrival(stage + 1), specs);
-        let results = &mut self.draft(stage).results;
-        if !results.contains(&from) && matches!(self.values[from.index()].origin, Origin::Node(..))
-        {
-            self.stages[stage].results.push(from);
+        let is_node = matches!(self.values[from.index()].origin, Origin::Node(..));
+        let draft = self.draft(stage);
+        if is_node {
+            draft.export(from);
         }
-        self.draft(stage).exchanges.push(exchange(from, to));
+        draft.exchanges.push(exchange(from, to));
         to
     }
 
@@ -218,10 +224,7 @@ impl Stages {
             if !matches!(self.values[value.index()].origin, Origin::Node(..)) {
                 self.values[value.index()].origin = Origin::Node(stage, nodes);
             }
-            let results = &mut self.draft(stage).results;
-            if !results.contains(&value) {
-                results.push(value);
-            }
+            self.draft(stage).export(value);
         }
         let values = &self.values;
         let finish = |draft: Draft| {
