@@ -1,4 +1,4 @@
-//! What transfers cost on a fabric: a grid of processing elements (PEs) with wires between
+//! The cost of transfers on a fabric: a grid of processing elements (PEs) with wires between
 //! neighbours, on which data moves as wavelets of 32 bits, along the row of the source and then along
 //! the column of the target. A PE that sends the same elements to several sends them once; the fabric
 //! copies them where the routes part.
@@ -14,7 +14,7 @@ use std::ops::Add;
 /// The bytes of a wavelet.
 pub const WAVELET_BYTES: usize = 4;
 
-/// What transfers cost on a fabric. All numbers saturate.
+/// The cost of transfers on a fabric. All numbers saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FabricCost {
     /// The bytes that PEs get from others.

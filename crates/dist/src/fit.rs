@@ -7,7 +7,7 @@
 use crate::{LayoutError, MeshAxis, MeshLayout, Pe, Result};
 use girih_ir::sharding::MAX_PROCESSORS;
 
-/// What a layout must satisfy, and what makes one better than another.
+/// The limits that a layout must keep, and the preferences among layouts that keep them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayoutConstraints {
     /// The most bytes of a tile.
@@ -38,9 +38,9 @@ impl Default for LayoutConstraints {
 /// The bytes of a tensor's tiles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryUsage {
-    /// Of the smallest tile, which is 0 if a PE has no elements.
+    /// The bytes of the smallest tile, which is 0 if a PE has no elements.
     pub min: usize,
-    /// Of the largest tile.
+    /// The bytes of the largest tile.
     pub max: usize,
     /// The mean over all PEs of the layout.
     pub average: f64,
@@ -138,7 +138,7 @@ impl LayoutConstraints {
         best.layout()
     }
 
-    /// How far a tile is from a square of the largest size; lower is better. `|ln(rows / columns)|`
+    /// The distance of a tile from a square of the largest size; lower is better. `|ln(rows / columns)|`
     /// of the tile as a matrix, whose columns are its last axis, plus the part of a PE's memory that
     /// it leaves. The transfers of ops are priced by the planner of a graph, not here.
     pub fn score(&self, tile: &[usize], item: usize) -> f64 {

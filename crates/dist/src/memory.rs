@@ -31,7 +31,7 @@ pub struct MemoryRegion {
     pub offset: usize,
     /// The number of bytes.
     pub size: usize,
-    /// What it is for.
+    /// The tensor or buffer that is in the region.
     pub name: String,
 }
 
@@ -47,7 +47,7 @@ impl MemoryRegion {
     }
 }
 
-/// Where the PEs have a value, or a copy of it in another layout.
+/// The region in which the PEs have a value, or a copy of the value in another layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The value.
@@ -324,7 +324,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Places the copies that an op is the first one to read, what it computes before it is combined,
+    /// Places the copies that an op is the first one to read, the partial values that the op computes,
     /// and its result.
     fn op(&mut self, id: NodeId) -> Result<()> {
         let layouts = self.layouts;

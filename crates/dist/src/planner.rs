@@ -1,6 +1,6 @@
 //! Layouts of the values of a graph, and the transforms between them.
 //!
-//! An op runs on the mesh of one of its operands or of its result. What it needs there follows from its
+//! An op runs on the mesh of one of its operands or of its result. The layouts of its operands there follow from its
 //! factors, forward and backward: a product on a grid takes the left operand in rows that all columns
 //! have, and the right one in columns that all rows have. Partial values are combined at the op.
 //! Layouts are chosen so that the least bytes move, then the fewest wavelets.
@@ -31,9 +31,9 @@ pub struct OperandTransform {
     pub to: MeshLayout,
     /// The ops and the positions of their operands, ascending. All use the one copy.
     pub users: Vec<(NodeId, usize)>,
-    /// What kind of change it is.
+    /// The kind of change.
     pub kind: TransformKind,
-    /// What it costs.
+    /// The cost of the transfers.
     pub cost: FabricCost,
 }
 
@@ -52,13 +52,13 @@ pub struct ResultTransform {
     pub value: NodeId,
     /// Rows and columns of the mesh on which it runs.
     pub mesh: (usize, usize),
-    /// The spec of what it computes, over axes `row` and `col`.
+    /// The spec of the result as the op computes it, over axes `row` and `col`.
     pub spec: P,
-    /// What it costs to give the value its layout.
+    /// The cost of giving the value its layout.
     pub cost: FabricCost,
 }
 
-/// The layouts of a graph's values, and what moves between them.
+/// The layouts of a graph's values, and the transforms between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GraphLayouts {
     /// The layout of each value that the outputs need. A literal needs none: it is in each program.
@@ -93,7 +93,7 @@ impl GraphLayouts {
 /// Chooses the layouts of a graph's values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LayoutPlanner {
-    /// What a layout must satisfy.
+    /// The limits of each layout.
     pub constraints: LayoutConstraints,
 }
 

@@ -22,7 +22,7 @@ use girih_ir::{AxisRef, DeviceMesh, DimSpec, Factors, Op, OpCode, P, Result, Ten
 use resolve::Resolution;
 use std::collections::BTreeMap;
 
-/// An operand of the op: what it is, and how it is sharded.
+/// An operand of the op with its sharding.
 #[derive(Clone, Copy, Debug)]
 pub struct Operand<'a> {
     /// Shape and dtype.
@@ -34,7 +34,7 @@ pub struct Operand<'a> {
 /// An op that is about to be recorded on operands of one mesh.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// How the axes of operands and result correspond.
+    /// The correspondence of the axes of operands and result.
     pub factors: &'a Factors,
     /// The operands.
     pub operands: &'a [Operand<'a>],
@@ -46,7 +46,7 @@ pub struct Call<'a> {
     pub op: Option<&'a Op>,
 }
 
-/// What propagation decides for one op.
+/// The specs that propagation decides for one op.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The spec that each operand must have. If it owns other elements than the operand's, the

@@ -1,5 +1,5 @@
 //! Transforms: the exact transfers between the processing elements (PEs) of a fabric that change a
-//! tensor from one layout to another, and what they cost.
+//! tensor from one layout to another, and their cost.
 //!
 //! Where the layouts are shardings, these are the transfers of a reshard; blocks that are assigned
 //! cyclically and tables have more rectangles for each PE. A PE that several can serve gets its
@@ -13,7 +13,7 @@ use crate::{LayoutError, Result};
 use girih_ir::{P, Sharding};
 use std::fmt;
 
-/// What kind of change a transform is.
+/// The kinds of transforms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransformKind {
     /// Each PE keeps its elements.
@@ -64,11 +64,11 @@ impl TileTransfer {
 /// The transfers from one layout to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transform {
-    /// What kind of change it is.
+    /// The kind of change.
     pub kind: TransformKind,
     /// All pieces of the new tiles, with those that a PE has already.
     pub transfers: Vec<TileTransfer>,
-    /// What the transfers cost.
+    /// The cost of the transfers.
     pub cost: FabricCost,
 }
 
@@ -102,7 +102,7 @@ pub fn transform(
     Ok(Transform { kind, transfers, cost })
 }
 
-/// What it costs to change a value from a spec on a mesh with axes `(row, col)`, which may be partial,
+/// The cost of changing a value from a spec on a mesh with axes `(row, col)`, which may be partial,
 /// to a layout, for elements of `item` bytes. `None` if no sharding describes the layout.
 ///
 /// Errors: as [`transform`]; [`LayoutError::Spec`] for a spec that is not valid.

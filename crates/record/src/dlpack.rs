@@ -79,7 +79,7 @@ pub struct DlTensor {
 pub struct Managed {
     /// The tensor.
     pub tensor: DlTensor,
-    /// What the producer needs to free the tensor.
+    /// The producer's data for freeing the tensor.
     pub context: *mut c_void,
     /// The function that the consumer calls when it no longer needs the tensor.
     pub deleter: Option<unsafe extern "C" fn(*mut Managed)>,
@@ -93,7 +93,7 @@ pub struct ManagedVersioned {
     pub major: u32,
     /// The minor version.
     pub minor: u32,
-    /// What the producer needs to free the tensor.
+    /// The producer's data for freeing the tensor.
     pub context: *mut c_void,
     /// The function that the consumer calls when it no longer needs the tensor.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,

@@ -1,13 +1,13 @@
-//! The memory of a processing element (PE), and what is left of it for data.
+//! The memory of a processing element (PE), and the part of the memory that is left for data.
 
 use super::MemoryRegion;
 use crate::{LayoutError, Result};
 use std::fmt;
 
-/// How the private memory of a PE is divided, in bytes.
+/// The division of a PE's private memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryBudget {
-    /// All of it.
+    /// The whole memory.
     pub total: usize,
     /// The program.
     pub code: usize,

@@ -66,7 +66,7 @@ impl Prices {
         Ok(found)
     }
 
-    /// What it costs to give the result of a way its layout; `None` if that is not possible.
+    /// The cost of giving the result of a way its layout; `None` if that is not possible.
     pub(super) fn result(
         &self,
         way: &Way,

@@ -1,4 +1,4 @@
-//! How an op may run on a mesh of processing elements, by the propagation of shardings.
+//! The ways to run an op on a mesh of processing elements, by the propagation of shardings.
 
 use super::prices::Prices;
 use crate::layout::MeshLayout;
@@ -13,7 +13,7 @@ pub(super) struct Way {
     pub(super) operands: Vec<MeshLayout>,
     /// Rows and columns of the mesh.
     pub(super) mesh: (usize, usize),
-    /// What the op computes, over axes `row` and `col`; it may be partial.
+    /// The spec of the result as the op computes it, over axes `row` and `col`; it may be partial.
     pub(super) spec: P,
 }
 

@@ -1,4 +1,4 @@
-//! What a reshard costs on the links of a mesh.
+//! The cost of a reshard on the links of a mesh.
 
 use super::{Phase, Reshard};
 use girih_ir::DeviceMesh;

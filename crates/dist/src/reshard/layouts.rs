@@ -26,7 +26,7 @@ pub(crate) fn mesh_of(rows: usize, cols: usize, width: usize) -> Result<DeviceMe
     Ok(mesh.with_devices(&devices).expect("each processor has a device of its own"))
 }
 
-/// What kind of change it is from one layout to another, and the transfers between the processors of
+/// The kind of the change from one layout to another, and the transfers between the processors of
 /// a fabric with rows of `width` PEs.
 pub(crate) fn between(
     from: &MeshLayout,

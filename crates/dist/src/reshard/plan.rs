@@ -113,7 +113,7 @@ impl<'a> Plan<'a> {
         part(&self.from.mesh, &self.kept, position)
     }
 
-    /// What the processors of the new mesh need of each old cell.
+    /// The elements of each old cell that the processors of the new mesh need.
     fn needs(&self) -> BTreeMap<Cell, Vec<Need>> {
         let mut needs: BTreeMap<Cell, Vec<Need>> = BTreeMap::new();
         for cell in 0..self.to.owners.len() {

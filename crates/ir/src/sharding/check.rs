@@ -5,7 +5,7 @@ use crate::Result;
 use crate::factors::Role;
 use std::fmt;
 
-/// Where a spec names an axis.
+/// The place in a spec that names an axis.
 #[derive(Clone, Copy)]
 enum Place {
     Dim(usize),

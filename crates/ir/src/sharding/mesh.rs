@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The most processors that a mesh may have.
 pub const MAX_PROCESSORS: usize = 1 << 24;
 
-/// What it costs to send along an axis of a mesh.
+/// The cost of sending along an axis of a mesh.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     latency: f64,

@@ -12,7 +12,7 @@ use crate::stream::Stream;
 use girih_ir::DType;
 use girih_runtime::CompileOptions;
 
-/// What a scope changes; `None` keeps what the scope around it has.
+/// The changes that a scope makes; `None` keeps the setting of the scope around it.
 #[derive(Clone, Default)]
 pub struct FrameChanges {
     /// The graph in which ops are recorded.
