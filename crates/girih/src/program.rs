@@ -372,7 +372,7 @@ impl Program {
         self.values.values().map(size).sum()
     }
 
-    fn name(&self, id: NodeId) -> String {
+    pub(crate) fn name(&self, id: NodeId) -> String {
         self.graph.name(id).map_or_else(|| id.to_string(), str::to_string)
     }
 

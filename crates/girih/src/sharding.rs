@@ -55,8 +55,6 @@ impl Program {
 
     /// The arguments of the graph, held or not, with their names.
     pub fn argument_names(&self) -> Vec<(NodeId, String)> {
-        let graph = self.graph();
-        let name = |id: NodeId| graph.name(id).map_or_else(|| id.to_string(), str::to_string);
-        graph.arguments().map(|id| (id, name(id))).collect()
+        self.graph().arguments().map(|id| (id, self.name(id))).collect()
     }
 }
