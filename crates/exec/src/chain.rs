@@ -135,18 +135,14 @@ impl ChainFold {
     /// The fold of a reduction on a compute type; its value is the chain's first. `None` for
     /// products, which are folded in order instead of by lanes.
     pub(crate) fn of(op: ReduceOp, dtype: DType) -> Option<ChainFold> {
-        let (op, identity) = match op {
-            ReduceOp::Sum => (OpCode::Add, 0.0),
-            ReduceOp::Max => (OpCode::Maximum, f64::NEG_INFINITY),
-            ReduceOp::Min => (OpCode::Minimum, f64::INFINITY),
+        let op = match op {
+            ReduceOp::Sum => OpCode::Add,
+            ReduceOp::Max => OpCode::Maximum,
+            ReduceOp::Min => OpCode::Minimum,
             _ => return None,
         };
-        let identity = match dtype {
-            DType::F32 => (identity as f32).to_bits() as u64,
-            DType::F64 => identity.to_bits(),
-            _ => return None,
-        };
-        Some(ChainFold { value: 0, op, identity })
+        let fold = || ChainFold { value: 0, op, identity: op.neutral(dtype).bits };
+        matches!(dtype, DType::F32 | DType::F64).then(fold)
     }
 }
 

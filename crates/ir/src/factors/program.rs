@@ -91,13 +91,13 @@ impl ProgramFactors {
             if !reduced.all(|input| graph.node(*input).op.takes_argument()) {
                 return None;
             }
-            let floats = reducing.spec.dtype.is_float();
+            let dtype = reducing.spec.dtype;
             let value = match (reducing.op.class(), code) {
-                (Class::Contraction, _) | (_, OpCode::Add | OpCode::Or) => 0.0,
-                (_, OpCode::Mul | OpCode::And) => 1.0,
-                (_, OpCode::Maximum | OpCode::Logaddexp) if floats => f64::NEG_INFINITY,
-                (_, OpCode::Minimum) if floats => f64::INFINITY,
-                _ => return None,
+                (Class::Contraction, _) => 0.0,
+                (_, OpCode::Maximum | OpCode::Minimum | OpCode::Logaddexp) if !dtype.is_float() => {
+                    return None;
+                }
+                _ => code.neutral(dtype).as_f64(),
             };
             if reducing.inputs.contains(&id) && *found.get_or_insert(value) != value {
                 return None;
