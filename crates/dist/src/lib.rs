@@ -37,5 +37,5 @@ pub use ownership::{
 pub use planner::{GraphLayouts, LayoutPlanner, OperandTransform, ResultTransform};
 pub use rect::{Extent, Rect};
 pub(crate) use reshard::layouts::mesh_of as layout_mesh;
-pub use reshard::{Kind, Phase, Reshard, Transfer, reshard};
+pub use reshard::{Assembly, Kind, Phase, Piece, Reshard, Transfer, reshard};
 pub use transform::{TileTransfer, Transform, TransformKind, combine_cost, transform};

@@ -13,9 +13,12 @@ mod cost;
 mod grid;
 mod kind;
 pub(crate) mod layouts;
+mod lower;
 mod plan;
 #[cfg(test)]
 mod tests;
+
+pub use lower::{Assembly, Piece};
 
 use crate::ownership::same_ownership;
 use crate::rect::Rect;

@@ -12,8 +12,8 @@
 
 pub use girih_dist::partition::{Exchange, Partition, Source, Stage, ValueId};
 pub use girih_dist::{
-    Kind, Rect, Reshard, is_fully_replicated, largest_shape, local_shape, rectangles, reshard,
-    same_ownership,
+    Assembly, Kind, Piece, Rect, Reshard, is_fully_replicated, largest_shape, local_shape,
+    rectangles, reshard, same_ownership,
 };
 pub use girih_ir::sharding::{AxisRef, DeviceMesh, DimSpec, Link, P, Sharding};
 

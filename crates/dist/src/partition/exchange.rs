@@ -4,7 +4,7 @@ use super::stages::ValueId;
 use super::{Partitioner, Sharded, specs_of};
 use crate::ownership::{part, rectangles, same_ownership};
 use crate::rect::Rect;
-use crate::{Reshard, reshard};
+use crate::{Assembly, Reshard, reshard};
 use girih_ir::ops::SliceDim;
 use girih_ir::sharding::{AxisRef, P, Sharding};
 use girih_ir::{Literal, NodeId, OpCode, Result, TensorSpec};
@@ -28,6 +28,15 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// The programs that carry it out: for each phase, how each processor assembles its next part.
+    /// The first phase reads the parts of `from`, and the last one makes those of `to`.
+    ///
+    /// Errors: those of the op that combines partial values, on the tensor's dtype.
+    pub fn lower(&self) -> Result<Vec<Vec<Assembly>>> {
+        let [from, to] = &self.shardings;
+        self.plan.lower(from, to, &self.tensor)
+    }
+
     /// The bytes that cross between processors.
     pub fn bytes(&self) -> usize {
         self.plan.bytes_moved(self.tensor.dtype.size())

@@ -1,8 +1,8 @@
-//! Tests of reshards: transfers applied to arrays, their bytes, and the documented examples.
+//! Tests of reshards: their programs run on arrays, their bytes, and the documented examples.
 
 use super::*;
 use crate::ownership::{partial_axes, rectangles, without};
-use girih_ir::{DeviceMesh, P};
+use girih_ir::{Array, DType, DeviceMesh, Literal, P, TensorSpec};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -32,10 +32,6 @@ fn apply(op: OpCode, a: i64, b: i64) -> i64 {
         OpCode::Maximum => a.max(b),
         _ => panic!("no test has {op:?}"),
     }
-}
-
-fn identity(op: OpCode) -> i64 {
-    if op == OpCode::Add { 0 } else { i64::MIN }
 }
 
 /// The elements that each device has, by index in the tensor.
@@ -75,46 +71,55 @@ fn shards(sharding: &Sharding, shape: &[usize], seed: i64) -> Shards {
     rects.iter().enumerate().map(shard).collect()
 }
 
-/// Runs the transfers. Checks that only what a device has is sent, and nothing is written twice.
-fn run(plan: &Reshard, old: &Shards, to: &Sharding, shape: &[usize]) -> Shards {
-    let mut now = old.clone();
-    for phase in &plan.phases {
-        let mut next: Shards = HashMap::new();
-        let mut before: Option<&Transfer> = None;
-        for transfer in &phase.transfers {
-            let joins =
-                before.is_some_and(|b| (b.target, &b.rect) == (transfer.target, &transfer.rect));
-            for at in elements(&transfer.rect, shape) {
-                let x = now[&transfer.source][&at];
-                let target = next.entry(transfer.target).or_default();
-                match (target.insert(at, x), phase.combine) {
-                    (None, _) => {}
-                    (Some(y), Some(op)) if joins => drop(target.insert(at, apply(op, y, x))),
-                    _ => panic!("{at} is written twice by {transfer:?}"),
-                }
-            }
-            before = Some(transfer);
-        }
-        now = next;
+/// Runs the programs.
+fn run(plan: &Reshard, from: &Sharding, to: &Sharding, shape: &[usize]) -> Shards {
+    let tensor = TensorSpec::new(shape, DType::I64);
+    let array = |elements: &[i64], shape: &[usize]| {
+        let literals = elements.iter().map(|&x| Literal::from_i64(DType::I64, x));
+        Array::new(TensorSpec::new(shape, DType::I64), literals)
+    };
+    let old = shards(from, shape, 42);
+    let rects = rectangles(from, shape).unwrap().into_iter().enumerate();
+    let mut now: Vec<Option<Array>> = Vec::new();
+    for (position, rect) in rects {
+        let own = &old[&from.mesh().device(position)];
+        let values: Vec<i64> = elements(&rect, shape).iter().map(|at| own[at]).collect();
+        now.push(Some(array(&values, &rect.extent)));
     }
-    let mesh = to.mesh();
+    for step in plan.lower(from, to, &tensor).unwrap() {
+        let take = |piece: &Piece| {
+            let part = now[piece.from].as_ref().expect("only parts are read");
+            let values: Vec<i64> = part.elements().map(|x| x.as_i64()).collect();
+            let places = elements(&piece.rect, part.spec().shape.hints());
+            let values: Vec<i64> = places.into_iter().map(|at| values[at]).collect();
+            array(&values, &piece.rect.extent)
+        };
+        let assembled = |Assembly { pieces, program }: &Assembly| {
+            let mut pieces: Vec<Array> = pieces.iter().map(take).collect();
+            match program {
+                Some(program) => girih_reference::evaluate(program, &pieces).unwrap().pop(),
+                None => pieces.pop(),
+            }
+        };
+        now = step.iter().map(assembled).collect();
+    }
+    let mut new = Shards::new();
     for (position, rect) in rectangles(to, shape).unwrap().iter().enumerate() {
-        let shard = now.entry(mesh.device(position)).or_default();
-        for at in elements(rect, shape) {
-            if let Some(op) = plan.fill {
-                shard.entry(at).or_insert(identity(op));
-            }
-            assert!(shard.contains_key(&at), "{position} lacks {at}");
-        }
-        assert_eq!(shard.len(), rect.len(), "nothing else is written");
+        let part = now[position].as_ref().expect("each processor has a part");
+        assert_eq!(part.spec().shape.hints(), &rect.extent[..]);
+        let values = part.elements().map(|x| x.as_i64());
+        new.insert(
+            to.mesh().device(position),
+            elements(rect, shape).into_iter().zip(values).collect(),
+        );
     }
-    now
+    new
 }
 
 fn check(from: &Sharding, to: &Sharding, shape: &[usize]) -> Reshard {
     let plan = reshard(from, to, shape).unwrap();
     let old = shards(from, shape, 42);
-    let new = run(&plan, &old, to, shape);
+    let new = run(&plan, from, to, shape);
     assert_eq!(value(from, &old, shape), value(to, &new, shape), "{from} to {to}: {plan:?}");
     let same = crate::same_ownership(from, to, shape).unwrap();
     assert!(!same || plan.kind == Kind::Identity, "{from} to {to}: {:?}", plan.kind);
@@ -181,6 +186,45 @@ fn reshards_are_the_collectives_of_the_field() {
     // Uneven: five over four is 2, 2, 1, 0.
     assert_eq!(kind(&[4], "<x>", "<>", &[5]), (AllGather, 4 * (4 * 5 - 5)));
     assert_eq!(kind(&[4], "<x>", "<*, x>", &[5, 3]).0, AllToAll);
+}
+
+/// Collectives over equal processors have one program, in which sums of half floats are rounded once.
+#[test]
+fn collectives_over_equal_processors_have_one_program() {
+    let lowered = |mesh: &[usize], from: &str, to: &str| -> Vec<Option<String>> {
+        let tensor = TensorSpec::new([8, 8], DType::BF16);
+        let [from, to] = [from, to].map(|spec| on(mesh, None, spec));
+        let plan = reshard(&from, &to, &[8, 8]).unwrap();
+        let steps = plan.lower(&from, &to, &tensor).unwrap();
+        let only = |step: Vec<Assembly>| {
+            let address = |a: &Assembly| a.program.as_ref().map(std::sync::Arc::as_ptr);
+            assert!(step.iter().all(|other| address(other) == address(&step[0])));
+            step[0].program.as_ref().map(|program| program.to_string())
+        };
+        steps.into_iter().map(only).collect()
+    };
+    let sum = "\
+Graph:
+  %0 = input([4, 8], bf16)
+  %1 = input([4, 8], bf16)
+  %2 = cast(%0, f32) -> [4, 8]
+  %3 = cast(%1, f32) -> [4, 8]
+  %4 = add(%2, %3) -> [4, 8]
+  %5 = cast(%4, bf16) -> [4, 8]
+  outputs: [%5]";
+    let gather = "\
+Graph:
+  %0 = input([4, 8], bf16)
+  %1 = input([4, 8], bf16)
+  %2 = concat(%0, %1, dim=0) -> [8, 8]
+  outputs: [%2]";
+    let [sum, gather] = [sum, gather].map(|text| Some(text.to_string()));
+    let all_reduce = lowered(&[2, 2], "<; partial={x: add}>", "<>");
+    assert_eq!(all_reduce, [sum.clone(), gather.clone()]);
+    assert_eq!(lowered(&[2], "<; partial={x: add}>", "<x>"), [sum, None]);
+    assert_eq!(lowered(&[2], "<x>", "<>"), [gather]);
+    assert_eq!(lowered(&[2, 2], "<x>", "<y>"), [None], "a permute only copies");
+    assert_eq!(lowered(&[4], "<x>", "<*, x>").len(), 1);
 }
 
 #[test]

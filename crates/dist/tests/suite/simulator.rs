@@ -2,10 +2,10 @@
 //! those of the graph.
 
 use girih_dist::partition::{Exchange, Partition, Source, ValueId, partition};
-use girih_dist::{Rect, rectangles};
+use girih_dist::{Assembly, Piece, Rect, rectangles};
 use girih_ir::array::flat;
 use girih_ir::sharding::{DeviceMesh, P, Sharding};
-use girih_ir::{Array, DType, Element, Graph, GraphBuilder, OpCode, Shape, TensorSpec};
+use girih_ir::{Array, DType, Element, Graph, OpCode, TensorSpec};
 use girih_reference::evaluate;
 use std::collections::HashMap;
 
@@ -20,61 +20,26 @@ pub fn part(array: &Array, rect: &Rect) -> Array {
 
 type Parts = HashMap<ValueId, Vec<Array>>;
 
-/// Two elements, combined.
-fn combined(op: OpCode, a: Element, b: Element) -> Element {
-    let mut builder = GraphBuilder::default();
-    let inputs = [a, b].map(|x| builder.input(TensorSpec::scalar(x.dtype)));
-    let output = builder.op(op, &inputs).unwrap();
-    let arguments = [a, b].map(|x| Array::new(TensorSpec::scalar(x.dtype), [x]));
-    evaluate(&builder.finish([output]), &arguments).unwrap()[0].get(0)
-}
-
+/// The parts after an exchange, by its programs.
 fn exchanged(parts: &Parts, exchange: &Exchange) -> Vec<Array> {
-    let [from, to] = &exchange.shardings;
-    let whole = &exchange.tensor.shape;
-    let places = |rect: &Rect| -> Vec<usize> {
-        let index = girih_ir::array::indices(&Shape::from(rect.extent.as_slice()));
-        let at = |index: Vec<usize>| -> Vec<usize> {
-            index.iter().zip(&rect.start).map(|(i, start)| i + start).collect()
-        };
-        index.map(|index| flat(whole, &at(index))).collect()
-    };
-    let rects = |sharding: &Sharding| rectangles(sharding, whole.hints()).unwrap();
-    let mut now: HashMap<u32, HashMap<usize, Element>> = HashMap::new();
-    for ((at, rect), array) in rects(from).iter().enumerate().zip(&parts[&exchange.from]) {
-        let elements = places(rect).into_iter().zip(array.elements()).collect();
-        now.insert(from.mesh().device(at), elements);
-    }
-    for phase in &exchange.plan.phases {
-        let mut next: HashMap<u32, HashMap<usize, Element>> = HashMap::new();
-        for transfer in &phase.transfers {
-            let target = next.entry(transfer.target).or_default();
-            for at in places(&transfer.rect) {
-                let x = now[&transfer.source][&at];
-                let x = match (phase.combine, target.get(&at)) {
-                    (Some(op), Some(&y)) => combined(op, y, x),
-                    (_, known) => {
-                        assert_eq!(known, None, "an element is written once");
-                        x
-                    }
-                };
-                target.insert(at, x);
+    let mut now: Vec<Option<Array>> = parts[&exchange.from].iter().cloned().map(Some).collect();
+    let mut bytes = 0;
+    for step in exchange.lower().unwrap() {
+        let run = |(at, Assembly { pieces, program }): (usize, &Assembly)| {
+            let moved = pieces.iter().filter(|piece| piece.from != at);
+            bytes +=
+                moved.map(|piece| piece.rect.len() * exchange.tensor.dtype.size()).sum::<usize>();
+            let take = |piece: &Piece| part(now[piece.from].as_ref().unwrap(), &piece.rect);
+            let mut pieces: Vec<Array> = pieces.iter().map(take).collect();
+            match program {
+                Some(program) => evaluate(program, &pieces).unwrap().pop(),
+                None => pieces.pop(),
             }
-        }
-        now = next;
+        };
+        now = step.iter().enumerate().map(run).collect();
     }
-    let dtype = exchange.tensor.dtype;
-    let fill = exchange.plan.fill.map(|op| Element::from(op.neutral(dtype)));
-    let shard = |(at, rect): (usize, &Rect)| {
-        let own = now.get(&to.mesh().device(at));
-        let element = |place: usize| own.and_then(|own| own.get(&place).copied()).or(fill);
-        let elements = places(rect).into_iter();
-        Array::new(
-            TensorSpec::new(rect.extent.as_slice(), dtype),
-            elements.map(|place| element(place).expect("every element is written")),
-        )
-    };
-    rects(to).iter().enumerate().map(shard).collect()
+    assert_eq!(bytes, exchange.bytes());
+    now.into_iter().map(|part| part.expect("each processor has a part")).collect()
 }
 
 /// The parts of each output.

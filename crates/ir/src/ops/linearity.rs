@@ -88,7 +88,7 @@ impl OpDef {
 
 impl OpCode {
     /// True for a combining op of which any number of equal values gives the value.
-    fn is_idempotent(self) -> bool {
+    pub fn is_idempotent(self) -> bool {
         matches!(self, OpCode::Maximum | OpCode::Minimum | OpCode::And | OpCode::Or)
     }
 }
