@@ -13,26 +13,34 @@
 //! The programs are cut into stages: a stage has all ops that depend only on exchanges of earlier
 //! stages. Source: GSPMD (Xu et al. 2021).
 
+mod decide;
+mod each;
 mod exchange;
+mod expand;
 mod local;
 mod stages;
 
 pub use exchange::Exchange;
 pub use stages::{Source, Stage, ValueId};
 
-use crate::ownership::{parts, rectangles};
-use crate::propagate::{Call, Operand, step};
-use crate::rect::Rect;
-use girih_ir::sharding::{DeviceMesh, P, Sharding};
-use girih_ir::{Class, Graph, GraphBuilder, Node, NodeId, Op, OpCode, Result, TensorSpec};
+use crate::ownership::{rectangles, size_of};
+use decide::{Decision, is_tensor_argument, opened};
+use each::Each;
+use exchange::Change;
+use girih_ir::sharding::{AxisRef, DeviceMesh, DimSpec, P, Sharding};
+use girih_ir::{Class, Graph, Node, NodeId, Result, TensorSpec};
 use smallvec::SmallVec;
-use stages::Stages;
+use stages::{Specs, Stages};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The programs of the processors of a mesh, and what they exchange.
 #[derive(Clone, Debug)]
 pub struct Partition {
     /// The stages, in order.
     pub stages: Vec<Stage>,
+    /// The spec of each argument of the graph, with the axes that open dimensions have taken.
+    pub arguments: Vec<P>,
     /// Each output of the graph with its spec, which is partial only if that was asked for.
     pub outputs: Vec<(ValueId, P)>,
 }
@@ -44,7 +52,7 @@ impl Partition {
     }
 }
 
-/// A value of the graph on the mesh.
+/// A value of the graph on the mesh, with its [plain](Partitioner::plain) spec.
 #[derive(Clone, Debug)]
 struct Sharded {
     value: ValueId,
@@ -52,8 +60,9 @@ struct Sharded {
 }
 
 /// Partitions a graph without symbolic sizes over a mesh. `arguments` has the spec of each argument
-/// of the graph, of which those of scalars and random keys are not used; `outputs` the specs that the
-/// outputs shall have, or `None` for those that follow.
+/// of the graph, of which those of scalars and random keys are not used; an open dimension may take
+/// axes that its users want. `outputs` has the specs that the outputs shall have, or `None` for those
+/// that follow.
 ///
 /// Errors: [`girih_ir::Error::InvalidArgument`] for specs that are not valid for their tensors.
 ///
@@ -64,21 +73,26 @@ pub fn partition(
     arguments: &[P],
     outputs: &[Option<P>],
 ) -> Result<Partition> {
-    assert_eq!(arguments.len(), graph.arguments().count(), "a spec for each argument");
-    assert_eq!(outputs.len(), graph.outputs().len(), "an entry for each output");
-    let mut partitioner = Partitioner { mesh, stages: Stages::new(mesh.len()), user: None };
-    let mut given = arguments.iter().enumerate();
-    let live = graph.live();
+    let mut partitioner = Partitioner::new(mesh);
+    let (expanded, decisions) = partitioner.planned(graph, arguments, outputs)?;
+    let graph = &expanded.graph;
+    let mut specs = Vec::with_capacity(arguments.len());
     let mut values: Vec<Option<Sharded>> = vec![None; graph.len()];
     for (id, node) in graph.nodes() {
-        let argument = node.op.takes_argument().then(|| given.next().expect("they are counted"));
-        if !live[id.index()] {
-            continue;
-        }
-        partitioner.user = Some(id);
-        values[id.index()] = Some(match argument {
-            Some((index, spec)) => partitioner.argument(index, node, spec)?,
-            None => partitioner.graph_node(graph, node, &values)?,
+        let Some(decision) = &decisions[id.index()] else { continue };
+        partitioner.user = Some(expanded.origin[id.index()]);
+        // A processor slices what it needs of other leaves than tensors, and draws only the slice.
+        let held = match is_tensor_argument(&node.op) {
+            true => decision.found.clone(),
+            false => P::default(),
+        };
+        values[id.index()] = Some(match (node.op.takes_argument(), node.op.class()) {
+            (true, _) => {
+                specs.push(held);
+                partitioner.argument(specs.len() - 1, node, &specs[specs.len() - 1])?
+            }
+            (_, Class::Leaf) => partitioner.leaf(node)?,
+            _ => partitioner.node(graph, node, decision, &values)?,
         });
     }
     partitioner.user = None;
@@ -86,160 +100,151 @@ pub fn partition(
     for (id, wanted) in graph.outputs().iter().zip(outputs) {
         let value = values[id.index()].as_ref().expect("outputs are live");
         let spec = match wanted {
-            Some(spec) => spec.clone(),
+            Some(spec) => opened(mesh, spec, &value.spec),
             None => P { partial: Default::default(), ..value.spec.clone() },
         };
         let value = partitioner.resharded(value, &spec, graph.spec(*id))?;
         found.push((value, spec));
     }
     let stages = partitioner.stages.finish(found.iter().map(|(value, _)| *value));
-    Ok(Partition { stages, outputs: found })
+    Ok(Partition { stages, arguments: specs, outputs: found })
 }
 
-/// Shape and dtype of parts of a tensor.
-fn specs_of(parts: &[Rect], tensor: &TensorSpec) -> Vec<TensorSpec> {
-    parts.iter().map(|part| TensorSpec::new(part.extent.as_slice(), tensor.dtype)).collect()
+/// The spec that propagation decides for each node of a graph without symbolic sizes: of arguments and
+/// outputs with a spec this spec, whose open dimensions may get axes; of an argument without one, and
+/// of leaves that nobody holds, the one that its users agree on; of others the one that follows.
+///
+/// Errors and panics: as [`partition`].
+pub fn propagated(
+    graph: &Graph,
+    mesh: &DeviceMesh,
+    arguments: &[Option<P>],
+    outputs: &[Option<P>],
+) -> Result<Vec<P>> {
+    let open = |rank: usize| P::new(vec![DimSpec::default().open(); rank]);
+    let given = arguments.iter().zip(graph.arguments());
+    let given = given.map(|(spec, id)| match spec {
+        Some(spec) => spec.clone(),
+        None => open(graph.spec(id).shape.rank()),
+    });
+    let given: Vec<P> = given.collect();
+    let mut partitioner = Partitioner::new(mesh);
+    let (expanded, decisions) = partitioner.planned(graph, &given, outputs)?;
+    let spec_of =
+        |id: &NodeId| decisions[id.index()].as_ref().map_or_else(P::default, Decision::shown);
+    let mut specs: Vec<P> = expanded.nodes.iter().map(spec_of).collect();
+    for (spec, id) in specs.iter_mut().zip(graph.ids()) {
+        *spec = partitioner.plain(spec, graph.spec(id).shape.rank());
+    }
+    Ok(specs)
 }
+
+/// The changes of spec of tensors of a shape.
+type Changes = HashMap<(P, P, Vec<usize>), Arc<Change>>;
 
 struct Partitioner<'a> {
     mesh: &'a DeviceMesh,
     stages: Stages,
     /// The node of the graph that is being partitioned.
     user: Option<NodeId>,
+    /// Shape and dtype of the parts of a tensor.
+    locals: HashMap<(P, TensorSpec), Specs>,
+    changes: Changes,
+    /// The other specs under which a value is there.
+    versions: HashMap<ValueId, Vec<(P, ValueId)>>,
 }
 
-impl Partitioner<'_> {
+impl<'a> Partitioner<'a> {
+    fn new(mesh: &'a DeviceMesh) -> Partitioner<'a> {
+        Partitioner {
+            mesh,
+            stages: Stages::new(mesh.len()),
+            user: None,
+            locals: HashMap::new(),
+            changes: HashMap::new(),
+            versions: HashMap::new(),
+        }
+    }
+
+    /// The graph with composites decomposed, and how each of its nodes is computed.
+    fn planned(
+        &mut self,
+        graph: &Graph,
+        arguments: &[P],
+        outputs: &[Option<P>],
+    ) -> Result<(expand::Expanded, Vec<Option<Decision>>)> {
+        assert_eq!(arguments.len(), graph.arguments().count(), "a spec for each argument");
+        assert_eq!(outputs.len(), graph.outputs().len(), "an entry for each output");
+        let expanded = self.expanded(graph, arguments)?;
+        let decisions = self.decisions(&expanded.graph, arguments, outputs)?;
+        Ok((expanded, decisions))
+    }
+
     fn sharding(&self, spec: &P) -> Result<Sharding> {
         Sharding::new(self.mesh.clone(), spec.clone())
     }
 
+    /// What a spec says of the elements of each processor: the axes that cut each dimension, and those
+    /// of partial values.
+    fn plain(&self, spec: &P, rank: usize) -> P {
+        let spec = spec.merged(self.mesh);
+        let cuts = |axis: &AxisRef| size_of(self.mesh, axis) > 1;
+        let dim = |dim: DimSpec| DimSpec::new(dim.axes.into_iter().filter(cuts));
+        let mut dims: Vec<DimSpec> = spec.dims.into_iter().map(dim).collect();
+        dims.resize(rank, DimSpec::default());
+        let partial = spec.partial.into_iter().filter(|(axis, _)| cuts(axis)).collect();
+        P { dims, partial, ..P::default() }
+    }
+
     /// The shape and dtype of each processor's shard.
-    fn local_specs(&self, spec: &P, tensor: &TensorSpec) -> Result<Vec<TensorSpec>> {
+    fn local_specs(&mut self, spec: &P, tensor: &TensorSpec) -> Result<Specs> {
+        let key = (self.plain(spec, tensor.shape.rank()), tensor.clone());
+        if let Some(known) = self.locals.get(&key) {
+            return Ok(known.clone());
+        }
         let rects = rectangles(&self.sharding(spec)?, tensor.shape.hints())?;
-        Ok(specs_of(&rects, tensor))
+        let part = |rect: &crate::Rect| TensorSpec::new(rect.extent.as_slice(), tensor.dtype);
+        let specs = Arc::new(Each::collect(rects.iter().map(part)));
+        self.locals.insert(key, specs.clone());
+        Ok(specs)
     }
 
     fn argument(&mut self, index: usize, node: &Node, spec: &P) -> Result<Sharded> {
-        let is_tensor = matches!(node.op.code, OpCode::Input | OpCode::Parameter);
-        // Draws are the same numbers on every processor.
-        let spec = if is_tensor { spec.clone() } else { P::default() };
-        spec.check(self.mesh, node.spec.shape.rank())?;
-        let specs = self.local_specs(&spec, &node.spec)?;
+        let specs = self.local_specs(spec, &node.spec)?;
         let value = self.stages.argument(index, node.op.clone(), specs);
-        Ok(Sharded { value, spec })
+        Ok(Sharded { value, spec: self.plain(spec, node.spec.shape.rank()) })
+    }
+
+    fn leaf(&mut self, node: &Node) -> Result<Sharded> {
+        let specs = self.local_specs(&P::default(), &node.spec)?;
+        let spec = self.plain(&P::default(), node.spec.shape.rank());
+        Ok(Sharded { value: self.stages.leaf(node.op.clone(), specs), spec })
     }
 
     /// Partitions a node of a graph, whose values so far are `values`.
-    fn graph_node(
+    fn node(
         &mut self,
         graph: &Graph,
         node: &Node,
+        decision: &Decision,
         values: &[Option<Sharded>],
     ) -> Result<Sharded> {
-        let operand = |i: &NodeId| values[i.index()].clone().expect("operands come first");
-        let operands: Vec<Sharded> = node.inputs.iter().map(operand).collect();
-        let specs: Vec<&TensorSpec> = node.inputs.iter().map(|&i| graph.spec(i)).collect();
-        self.node(&node.op, &node.spec, &operands, &specs)
-    }
-
-    /// Partitions an op; `specs` are the specs of the whole operands.
-    fn node(
-        &mut self,
-        op: &Op,
-        result: &TensorSpec,
-        operands: &[Sharded],
-        specs: &[&TensorSpec],
-    ) -> Result<Sharded> {
-        if op.class() == Class::Leaf {
-            let specs = vec![result.clone(); self.mesh.len()];
-            let value = self.stages.leaf(op.clone(), specs);
-            return Ok(Sharded { value, spec: P::default() });
+        let specs = self.local_specs(&decision.found, &node.spec)?;
+        let spec = self.plain(&decision.found, node.spec.shape.rank());
+        let mut inputs: SmallVec<[ValueId; 4]> = SmallVec::new();
+        for (id, to) in node.inputs.iter().zip(&decision.wanted) {
+            let operand = values[id.index()].as_ref().expect("operands come first");
+            inputs.push(self.resharded(operand, to, graph.spec(*id))?);
         }
-        let Some((wanted, found)) = self.propagated(op, result, operands, specs)? else {
-            return self.replicated(op, result, operands, specs);
+        let value = match &decision.ops {
+            Some(ops) => self.stages.emit(&inputs, specs, ops.forms(), |b, form, inputs| {
+                ops.distinct()[form].emit(b, inputs)
+            }),
+            None => self.stages.emit(&inputs, specs, &None, |b, _, inputs| {
+                let inputs = SmallVec::from_slice(inputs);
+                Ok(b.append(Node { op: node.op.clone(), inputs, spec: node.spec.clone() }))
+            }),
         };
-        let gathers = operands.iter().zip(&wanted).any(|(operand, to)| self.gathers(operand, to));
-        if gathers && op.class() == Class::Composite && op.def().decompose.is_some() {
-            return self.decomposed(op, operands, specs);
-        }
-        let Some(ops) = self.local_ops(op, &wanted, specs, (&found, result))? else {
-            return self.replicated(op, result, operands, specs);
-        };
-        let inputs = self.all_resharded(operands, &wanted, specs)?;
-        let value = self.stages.emit(&inputs, |b, at, inputs| ops[at].emit(b, inputs))?;
-        Ok(Sharded { value, spec: found })
-    }
-
-    /// The specs that the operands must have, and the result's; `None` for an op without factors.
-    fn propagated(
-        &self,
-        op: &Op,
-        result: &TensorSpec,
-        operands: &[Sharded],
-        specs: &[&TensorSpec],
-    ) -> Result<Option<(Vec<P>, P)>> {
-        let Ok(factors) = op.factors(specs, result) else { return Ok(None) };
-        let operands: Vec<Operand<'_>> = operands
-            .iter()
-            .zip(specs)
-            .map(|(operand, tensor)| Operand { tensor, spec: &operand.spec })
-            .collect();
-        let mesh = self.mesh;
-        let call = Call { factors: &factors, operands: &operands, result, mesh, op: Some(op) };
-        let step = step(&call)?;
-        Ok(Some((step.operands, step.result)))
-    }
-
-    /// True if a dimension is cut less by `to` than it is.
-    fn gathers(&self, operand: &Sharded, to: &P) -> bool {
-        let cut = |spec: &P, dim| parts(self.mesh, spec.axes_of(dim));
-        (0..operand.spec.dims.len()).any(|dim| cut(&operand.spec, dim) > cut(to, dim))
-    }
-
-    /// Computes a node on whole operands.
-    fn replicated(
-        &mut self,
-        op: &Op,
-        result: &TensorSpec,
-        operands: &[Sharded],
-        specs: &[&TensorSpec],
-    ) -> Result<Sharded> {
-        let inputs = self.all_resharded(operands, &vec![P::default(); operands.len()], specs)?;
-        let value = self.stages.emit(&inputs, |b, _, inputs| {
-            let inputs = SmallVec::from_slice(inputs);
-            Ok(b.append(Node { op: op.clone(), inputs, spec: result.clone() }))
-        })?;
-        Ok(Sharded { value, spec: P::default() })
-    }
-
-    /// The operands under the wanted specs.
-    fn all_resharded(
-        &mut self,
-        operands: &[Sharded],
-        wanted: &[P],
-        specs: &[&TensorSpec],
-    ) -> Result<SmallVec<[ValueId; 4]>> {
-        let all = operands.iter().zip(wanted).zip(specs);
-        all.map(|((operand, to), tensor)| self.resharded(operand, to, tensor)).collect()
-    }
-
-    /// Partitions the nodes of a composite's decomposition.
-    fn decomposed(
-        &mut self,
-        op: &Op,
-        operands: &[Sharded],
-        specs: &[&TensorSpec],
-    ) -> Result<Sharded> {
-        let mut b = GraphBuilder::default();
-        let inputs: Vec<NodeId> = specs.iter().map(|&spec| b.input(spec.clone())).collect();
-        let output = b.decompose(op, &inputs)?;
-        let graph = b.finish([output]);
-        let live = graph.live();
-        let mut values: Vec<Option<Sharded>> = operands.iter().cloned().map(Some).collect();
-        values.resize(graph.len(), None);
-        for (id, node) in graph.nodes().skip(inputs.len()).filter(|(id, _)| live[id.index()]) {
-            values[id.index()] = Some(self.graph_node(&graph, node, &values)?);
-        }
-        Ok(values[output.index()].take().expect("the output is live"))
+        Ok(Sharded { value: value?, spec })
     }
 }

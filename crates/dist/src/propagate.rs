@@ -17,6 +17,8 @@ mod resolve;
 #[cfg(test)]
 mod tests;
 
+pub use crate::partition::propagated as graph;
+
 use girih_ir::factors::{AxisFactors, Role};
 use girih_ir::{AxisRef, DeviceMesh, DimSpec, Factors, Op, OpCode, P, Result, TensorSpec};
 use resolve::Resolution;

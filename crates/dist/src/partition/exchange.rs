@@ -1,7 +1,10 @@
-//! Resharding inside of a partition: each processor slices its old part, or parts are exchanged.
+//! Resharding inside of a partition: each processor slices its old part, or parts are exchanged. A
+//! value that was resharded once is kept under its new spec, too, so that it moves once for all who
+//! need it.
 
-use super::stages::ValueId;
-use super::{Partitioner, Sharded, specs_of};
+use super::each::Each;
+use super::stages::{Specs, ValueId};
+use super::{Partitioner, Sharded};
 use crate::ownership::{part, rectangles, same_ownership};
 use crate::rect::Rect;
 use crate::{Assembly, Reshard, reshard};
@@ -9,6 +12,7 @@ use girih_ir::ops::SliceDim;
 use girih_ir::sharding::{AxisRef, P, Sharding};
 use girih_ir::{Literal, NodeId, OpCode, Result, TensorSpec};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A value that changes its sharding by transfers between processors.
 #[derive(Clone, Debug)]
@@ -21,8 +25,8 @@ pub struct Exchange {
     pub tensor: TensorSpec,
     /// The sharding before, and the sharding after.
     pub shardings: [Sharding; 2],
-    /// The transfers.
-    pub plan: Reshard,
+    /// The transfers. Equal exchanges share them.
+    pub plan: Arc<Reshard>,
     /// The node of the graph that needs the value; `None` for an output.
     pub user: Option<NodeId>,
 }
@@ -43,15 +47,43 @@ impl Exchange {
     }
 }
 
-/// The axes along which values are partial, with the op that combines them.
-type Combined = BTreeMap<AxisRef, OpCode>;
+/// What a processor keeps of its part.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kept {
+    All,
+    Slice(Vec<SliceDim>),
+    /// No elements, in this shape.
+    Nothing(Vec<usize>),
+}
 
-fn owned((axis, op): (&AxisRef, &OpCode)) -> (AxisRef, OpCode) {
-    (axis.clone(), *op)
+/// The change from one spec to another.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    /// All processors have what they need.
+    Same,
+    /// Each processor has what it needs and more. Along the axes, on which the value becomes partial,
+    /// the first processor keeps it.
+    Slice(Each<Kept>, Vec<AxisRef>, Option<OpCode>),
+    /// Processors send each other what they need.
+    Exchange {
+        shardings: [Sharding; 2],
+        plan: Arc<Reshard>,
+        /// The elements that cross between processors.
+        moved: usize,
+    },
+}
+
+impl Change {
+    fn moved(&self) -> usize {
+        match self {
+            Change::Exchange { moved, .. } => *moved,
+            _ => 0,
+        }
+    }
 }
 
 impl Partitioner<'_> {
-    /// The value under another spec.
+    /// The value under another spec: from what moves least of all specs that it has already.
     pub(super) fn resharded(
         &mut self,
         value: &Sharded,
@@ -59,74 +91,150 @@ impl Partitioner<'_> {
         tensor: &TensorSpec,
     ) -> Result<ValueId> {
         to.check(self.mesh, tensor.shape.rank())?;
-        let (from, to) = (self.sharding(&value.spec)?, self.sharding(to)?);
-        let shape = tensor.shape.hints();
-        let (old, new) = (rectangles(&from, shape)?, rectangles(&to, shape)?);
-        let specs = specs_of(&new, tensor);
-        // Shards without elements may have other shapes.
-        let fits = specs == self.stages.specs(value.value);
-        if fits && same_ownership(&from, &to, shape)? {
+        let to = self.plain(to, tensor.shape.rank());
+        if value.spec == to {
             return Ok(value.value);
         }
-        let (before, after) = (from.spec().merged(self.mesh), to.spec().merged(self.mesh));
-        if after.partial.is_empty()
-            && let Some(value) = self.stages.refilled(value.value, specs.clone())
-        {
-            return Ok(value);
+        let known = self.versions.get(&value.value).map_or(&[][..], |known| known);
+        if let Some((_, same)) = known.iter().find(|(spec, _)| *spec == to) {
+            return Ok(*same);
         }
-        let missing = |a: &Combined, b: &Combined| -> Combined {
-            a.iter().filter(|(axis, op)| b.get(*axis) != Some(*op)).map(owned).collect()
+        if to.partial.is_empty() {
+            let specs = self.local_specs(&to, tensor)?;
+            if let Some(new) = self.stages.refilled(value.value, &specs) {
+                return Ok(new);
+            }
+        }
+        let known = self.versions.get(&value.value).cloned().unwrap_or_default();
+        let mut best = (self.change(&value.spec, &to, tensor)?, value.value);
+        for (spec, version) in known {
+            let change = self.change(&spec, &to, tensor)?;
+            if change.moved() < best.0.moved() {
+                best = (change, version);
+            }
+        }
+        let (change, from) = best;
+        let new = self.changed(from, &change, &to, tensor)?;
+        self.versions.entry(value.value).or_default().push((to, new));
+        Ok(new)
+    }
+
+    fn changed(
+        &mut self,
+        value: ValueId,
+        change: &Change,
+        to: &P,
+        tensor: &TensorSpec,
+    ) -> Result<ValueId> {
+        let specs = self.local_specs(to, tensor)?;
+        match change {
+            Change::Same => Ok(value),
+            Change::Slice(kept, axes, by) => {
+                let value = self.sliced(value, kept, &specs)?;
+                match by {
+                    Some(by) => self.held_once(value, axes, *by, specs),
+                    None => Ok(value),
+                }
+            }
+            Change::Exchange { shardings, plan, .. } => {
+                let user = self.user;
+                Ok(self.stages.exchange(value, specs, |from, to| Exchange {
+                    from,
+                    to,
+                    tensor: tensor.clone(),
+                    shardings: shardings.clone(),
+                    plan: plan.clone(),
+                    user,
+                }))
+            }
+        }
+    }
+
+    /// How a value of this shape gets from one spec to another.
+    fn change(&mut self, from: &P, to: &P, tensor: &TensorSpec) -> Result<Arc<Change>> {
+        let shape = tensor.shape.hints();
+        let key = (from.clone(), to.clone(), shape.to_vec());
+        if let Some(known) = self.changes.get(&key) {
+            return Ok(known.clone());
+        }
+        let change = Arc::new(self.new_change(from, to, tensor)?);
+        self.changes.insert(key, change.clone());
+        Ok(change)
+    }
+
+    fn new_change(&mut self, before: &P, after: &P, tensor: &TensorSpec) -> Result<Change> {
+        let shape = tensor.shape.hints();
+        let (from, to) = (self.sharding(before)?, self.sharding(after)?);
+        // Shards without elements may have other shapes.
+        let fits = self.local_specs(before, tensor)? == self.local_specs(after, tensor)?;
+        if fits && same_ownership(&from, &to, shape)? {
+            return Ok(Change::Same);
+        }
+        let missing = |a: &P, b: &P| -> BTreeMap<AxisRef, OpCode> {
+            let partial = a.partial.iter().filter(|(axis, op)| b.partial.get(*axis) != Some(*op));
+            partial.map(|(axis, op)| (axis.clone(), *op)).collect()
         };
-        let resolves = !missing(&before.partial, &after.partial).is_empty();
-        if !resolves && old.iter().zip(&new).all(|(old, new)| old.contains(new)) {
-            let value = self.sliced(value.value, &old, &new)?;
-            return self.held_once(value, &missing(&after.partial, &before.partial));
+        let (old, new) = (rectangles(&from, shape)?, rectangles(&to, shape)?);
+        let contained = old.iter().zip(&new).all(|(old, new)| old.contains(new));
+        if contained && missing(before, after).is_empty() {
+            let added = missing(after, before);
+            let by = added.values().next().copied();
+            let kept = old.iter().zip(&new).map(|(old, new)| kept(old, new));
+            return Ok(Change::Slice(Each::collect(kept), added.into_keys().collect(), by));
         }
-        let plan = reshard(&from, &to, shape)?;
-        let (tensor, shardings, user) = (tensor.clone(), [from, to], self.user);
-        Ok(self.stages.exchange(value.value, specs, |from, to| Exchange {
-            from,
-            to,
-            tensor,
-            shardings,
-            plan,
-            user,
-        }))
+        let plan = Arc::new(reshard(&from, &to, shape)?);
+        let moved = plan.bytes_moved(1);
+        Ok(Change::Exchange { shardings: [from, to], plan, moved })
     }
 
     /// The new part of each processor, which is inside of its old one.
-    fn sliced(&mut self, value: ValueId, old: &[Rect], new: &[Rect]) -> Result<ValueId> {
-        if old.iter().zip(new).all(|(old, new)| old.extent == new.extent) {
+    fn sliced(&mut self, value: ValueId, kept: &Each<Kept>, specs: &Specs) -> Result<ValueId> {
+        if kept.distinct() == [Kept::All] {
             return Ok(value);
         }
-        self.stages.emit(&[value], |b, at, inputs| {
-            let (old, new) = (&old[at], &new[at]);
-            if old.extent == new.extent {
-                return Ok(inputs[0]);
+        self.stages.emit(&[value], specs.clone(), kept.forms(), |b, form, inputs| {
+            match &kept.distinct()[form] {
+                Kept::All => Ok(inputs[0]),
+                Kept::Slice(dims) => b.slice(inputs[0], dims.clone()),
+                Kept::Nothing(shape) => {
+                    let nothing = Literal::from_i64(b.dtype(inputs[0]), 0);
+                    Ok(b.constant(nothing, &shape[..]))
+                }
             }
-            if new.is_empty() {
-                let nothing = Literal::from_i64(b.dtype(inputs[0]), 0);
-                return Ok(b.constant(nothing, new.extent.as_slice()));
-            }
-            let dim = |axis: usize| {
-                let start = new.start[axis] - old.start[axis];
-                SliceDim { start, size: new.extent[axis], step: 1 }
-            };
-            b.slice(inputs[0], (0..old.extent.len()).map(dim).collect())
         })
     }
 
     /// The value as partial values over more axes, of which the first processor along the axes has all.
-    fn held_once(&mut self, value: ValueId, added: &Combined) -> Result<ValueId> {
-        let axes: Vec<AxisRef> = added.keys().cloned().collect();
-        let Some(&op) = added.values().next() else { return Ok(value) };
-        let mesh = self.mesh;
-        self.stages.emit(&[value], |b, at, inputs| match part(mesh, &axes, at) {
-            0 => Ok(inputs[0]),
-            _ => {
-                let spec = b.spec(inputs[0]).clone();
-                Ok(b.constant(op.neutral(spec.dtype), spec.shape))
+    fn held_once(
+        &mut self,
+        value: ValueId,
+        axes: &[AxisRef],
+        by: OpCode,
+        specs: Specs,
+    ) -> Result<ValueId> {
+        let is_first = (0..self.mesh.len()).map(|at| part(self.mesh, axes, at) == 0);
+        let is_first = Each::collect(is_first);
+        self.stages.emit(&[value], specs, is_first.forms(), |b, form, inputs| {
+            if is_first.distinct()[form] {
+                return Ok(inputs[0]);
             }
+            let spec = b.spec(inputs[0]).clone();
+            Ok(b.constant(by.neutral(spec.dtype), spec.shape))
         })
     }
+}
+
+/// What is kept of an old part by a new one, which is inside of it.
+fn kept(old: &Rect, new: &Rect) -> Kept {
+    if old.extent == new.extent {
+        return Kept::All;
+    }
+    if new.is_empty() {
+        return Kept::Nothing(new.extent.to_vec());
+    }
+    let dim = |axis: usize| {
+        let start = new.start[axis] - old.start[axis];
+        SliceDim { start, size: new.extent[axis], step: 1 }
+    };
+    Kept::Slice((0..old.extent.len()).map(dim).collect())
 }

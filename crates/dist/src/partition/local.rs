@@ -1,12 +1,16 @@
 //! The op that a processor computes on its parts in place of an op on whole tensors.
 
 use super::Partitioner;
+use super::each::Each;
+use super::stages::Specs;
 use girih_ir::ops::{Attrs, SliceDim};
 use girih_ir::sharding::P;
 use girih_ir::{GraphBuilder, Literal, NodeId, Op, OpCode, Result, Shape, TensorSpec};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The op or the constant with which a processor computes its part of a result.
+#[derive(Clone, Debug)]
 pub(super) enum LocalOp {
     /// The op with the attributes for its parts.
     Op(Op),
@@ -27,27 +31,29 @@ impl Partitioner<'_> {
     /// The op of each processor for parts of the operands under these specs; `None` if a processor
     /// cannot compute its part of the result from its parts of the operands.
     pub(super) fn local_ops(
-        &self,
+        &mut self,
         op: &Op,
         wanted: &[P],
         operands: &[&TensorSpec],
         (found, result): (&P, &TensorSpec),
-    ) -> Result<Option<Vec<LocalOp>>> {
-        let local = |(spec, tensor): (&P, &&TensorSpec)| self.local_specs(spec, tensor);
-        let inputs = wanted.iter().zip(operands).map(local).collect::<Result<Vec<_>>>()?;
-        let results = self.local_specs(found, result)?;
+    ) -> Result<Option<Each<LocalOp>>> {
+        let mut parts: SmallVec<[Specs; 4]> = SmallVec::new();
+        for (spec, tensor) in wanted.iter().zip(operands).chain([(found, &result)]) {
+            parts.push(self.local_specs(spec, tensor)?);
+        }
+        let parts: SmallVec<[&Each<TensorSpec>; 4]> = parts.iter().map(|specs| &**specs).collect();
         let whole = (operands, result);
-        let op_of = |(at, result): (usize, &TensorSpec)| {
-            let inputs: Vec<&TensorSpec> = inputs.iter().map(|specs| &specs[at]).collect();
-            let local = sized(op, whole, (&inputs, result));
-            if local.infer(&inputs).is_ok_and(|spec| spec == *result) {
+        let op_of = |specs: &SmallVec<[&TensorSpec; 4]>| {
+            let (result, inputs) = specs.split_last().expect("the result comes last");
+            let local = sized(op, whole, (inputs, result));
+            if local.infer(inputs).is_ok_and(|spec| spec == **result) {
                 return Some(LocalOp::Op(local));
             }
             let by = found.partial_op()?;
             let nothing = inputs.iter().any(|spec| spec.shape.has_no_elements());
             nothing.then(|| LocalOp::Neutral(by.neutral(result.dtype), result.shape.clone()))
         };
-        Ok(results.iter().enumerate().map(op_of).collect())
+        Ok(Each::joined(&parts).map(op_of))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of propagation: the documented examples, one conflict for each rule of RESOLVE, and
 //! partial values.
 
+mod graph;
 mod local;
 mod ops;
 

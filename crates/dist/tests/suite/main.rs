@@ -3,3 +3,4 @@
 mod ops;
 mod programs;
 mod simulator;
+mod transformer;

@@ -2,6 +2,7 @@
 
 use crate::simulator::check;
 use girih_dist::Kind;
+use girih_dist::partition::partition;
 use girih_ir::ops::AxisSet;
 use girih_ir::sharding::{DeviceMesh, P};
 use girih_ir::testing::{Rng, random_graph};
@@ -65,6 +66,34 @@ fn sums_of_partial_products_are_reduced_once() {
     let found = check(&graph, &mesh, &specs, &arguments, &[None]);
     let collectives: Vec<_> = found.exchanges().map(|e| (e.plan.kind, e.bytes())).collect();
     assert_eq!(collectives, [(Kind::AllReduce(OpCode::Add), 2 * 3 * 16 * 4)]);
+}
+
+/// Each processor draws its part of the numbers, and counts from its first index.
+#[test]
+fn draws_and_indices_are_computed_in_parts() {
+    let mesh = DeviceMesh::new(&[2], &["x"]).unwrap();
+    let mut b = GraphBuilder::default();
+    let x = b.input(TensorSpec::new([4, 6], DType::F32));
+    let draw = b.leaf(OpCode::RandomUniform.into(), TensorSpec::new([4, 6], DType::F32));
+    let index = b.iota([4, 6], DType::F32, 0);
+    let noisy = b.add(x, draw).unwrap();
+    let product = b.mul(noisy, index).unwrap();
+    let graph = b.finish([product]);
+    let key = graph.arguments().nth(1).map(|id| graph.node(id).op.clone()).unwrap();
+    assert!(key.is_random());
+    let found = partition(&graph, &mesh, &[spec("<x, *>"), P::default()], &[None]).unwrap();
+    assert_eq!(found.exchanges().count(), 0);
+    let expected = "\
+Graph:
+  %0 = random_uniform([4, 6], f32)
+  %1 = slice(%0, bounds=[2:4:1, 0:6:1]) -> [2, 6]
+  %2 = input([2, 6], f32)
+  %3 = add(%2, %1) -> [2, 6]
+  %4 = iota([4, 6], f32, dim=0)
+  %5 = slice(%4, bounds=[2:4:1, 0:6:1]) -> [2, 6]
+  %6 = mul(%3, %5) -> [2, 6]
+  outputs: [%6]";
+    assert_eq!(found.stages[0].programs[1].to_string(), expected);
 }
 
 #[test]

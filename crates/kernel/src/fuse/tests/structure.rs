@@ -353,6 +353,19 @@ fn arguments_are_counted_with_scalars_and_keys() {
     assert!(text.contains("random_uniform(argument 1, i0)") && text.contains("= argument 0: f32"));
 }
 
+/// On a mesh, each processor slices its part of a draw.
+#[test]
+fn a_slice_of_a_draw_draws_only_the_slice() {
+    let g = graph(|b| {
+        let r = b.leaf(OpCode::RandomNormal.into(), TensorSpec::new([8, 1024], DType::F32));
+        let dim = |start, size| SliceDim { start, size, step: 1 };
+        Ok([b.slice(r, vec![dim(2, 2), dim(256, 256)])?])
+    });
+    let text = lower(&g, VERTICAL, &Target::CPU).unwrap().to_string();
+    assert!(text.contains("random_normal(argument 0, 2304 + 1024*i0 + i1)"), "{text}");
+    assert!(!text.contains("8192") && !text.contains("[8, 1024]"), "{text}");
+}
+
 #[test]
 fn a_contiguous_kernel_has_one_dimension_and_a_scalar_one_none() {
     let g = graph(|b| {
