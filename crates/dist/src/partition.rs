@@ -19,11 +19,13 @@ mod exchange;
 mod expand;
 mod local;
 mod stages;
+mod windows;
 
 pub use exchange::Exchange;
 pub use stages::{Source, Stage, ValueId};
 
 use crate::ownership::{rectangles, size_of};
+use crate::rect::Rect;
 use decide::{Decision, is_tensor_argument, opened};
 use each::Each;
 use exchange::Change;
@@ -196,14 +198,19 @@ impl<'a> Partitioner<'a> {
         P { dims, partial, ..P::default() }
     }
 
+    /// The elements of each processor.
+    fn rectangles(&self, spec: &P, tensor: &TensorSpec) -> Result<Vec<Rect>> {
+        rectangles(&self.sharding(spec)?, tensor.shape.hints())
+    }
+
     /// The shape and dtype of each processor's shard.
     fn local_specs(&mut self, spec: &P, tensor: &TensorSpec) -> Result<Specs> {
         let key = (self.plain(spec, tensor.shape.rank()), tensor.clone());
         if let Some(known) = self.locals.get(&key) {
             return Ok(known.clone());
         }
-        let rects = rectangles(&self.sharding(spec)?, tensor.shape.hints())?;
-        let part = |rect: &crate::Rect| TensorSpec::new(rect.extent.as_slice(), tensor.dtype);
+        let rects = self.rectangles(spec, tensor)?;
+        let part = |rect: &Rect| TensorSpec::new(rect.extent.as_slice(), tensor.dtype);
         let specs = Arc::new(Each::collect(rects.iter().map(part)));
         self.locals.insert(key, specs.clone());
         Ok(specs)
@@ -232,9 +239,12 @@ impl<'a> Partitioner<'a> {
         let specs = self.local_specs(&decision.found, &node.spec)?;
         let spec = self.plain(&decision.found, node.spec.shape.rank());
         let mut inputs: SmallVec<[ValueId; 4]> = SmallVec::new();
-        for (id, to) in node.inputs.iter().zip(&decision.wanted) {
+        for (at, (id, to)) in node.inputs.iter().zip(&decision.wanted).enumerate() {
             let operand = values[id.index()].as_ref().expect("operands come first");
-            inputs.push(self.resharded(operand, to, graph.spec(*id))?);
+            inputs.push(match &decision.windows {
+                Some(windows) => self.window(operand, to, &windows[at], graph.spec(*id))?,
+                None => self.resharded(operand, to, graph.spec(*id))?,
+            });
         }
         let value = match &decision.ops {
             Some(ops) => self.stages.emit(&inputs, specs, ops.forms(), |b, form, inputs| {

@@ -69,6 +69,9 @@ pub enum Kind {
     AllToAll,
     /// Each device sends its shard to at most one other.
     Permute,
+    /// Each device gets the elements that an op needs for the device's part of its result, such as those
+    /// around its shard.
+    Halo,
     /// One device sends all of its shard to others.
     Broadcast,
     /// One device sends a part of its shard to each other.
@@ -93,6 +96,7 @@ impl fmt::Display for Kind {
             Kind::AllGather => "all_gather",
             Kind::AllToAll => "all_to_all",
             Kind::Permute => "permute",
+            Kind::Halo => "halo",
             Kind::Broadcast => "broadcast",
             Kind::Scatter => "scatter",
             Kind::Gather => "gather",
@@ -143,4 +147,17 @@ pub fn reshard(from: &Sharding, to: &Sharding, shape: &[usize]) -> Result<Reshar
     let (phases, fill) = plan.phases();
     let kind = plan.kind(&phases);
     Ok(Reshard { kind, phases, fill })
+}
+
+/// The transfers after which each device has a rectangle of elements, which may be any.
+///
+/// Errors: as [`reshard`].
+pub(crate) fn reshard_to_rects(
+    from: &Sharding,
+    rects: &[Rect],
+    shape: &[usize],
+) -> Result<Reshard> {
+    let plan = plan::Plan::to_rects(from, rects, shape)?;
+    let (phases, fill) = plan.phases();
+    Ok(Reshard { kind: Kind::Halo, phases, fill })
 }

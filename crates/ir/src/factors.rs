@@ -167,6 +167,39 @@ impl Factors {
         Ok(())
     }
 
+    /// The relation in which an axis that is whole in the result is one pointwise factor of the result
+    /// and of the operands in which it is whole, too. An op that [has parts](crate::ops::OpPart) can
+    /// be cut along it, in the parts of each tensor's own size.
+    pub fn joined(&self) -> Factors {
+        let mut joined = self.clone();
+        let whole = |axis: &AxisFactors| match axis[..] {
+            [only] => Some(only).filter(|&f| self.factors[f].role == Role::Whole),
+            _ => None,
+        };
+        for (at, axis) in self.result.iter().enumerate() {
+            let Some(factor) = whole(axis) else { continue };
+            for operand in &mut joined.operands {
+                if let Some(own) = operand.get_mut(at).filter(|own| whole(own).is_some()) {
+                    own.clone_from(axis);
+                }
+            }
+            joined.factors[factor].role = Role::Pointwise;
+        }
+        // Factors that no axis has any more are dropped.
+        let mut numbers = vec![None; joined.factors.len()];
+        let mut kept = Vec::new();
+        for axis in joined.operands.iter_mut().chain([&mut joined.result]).flatten() {
+            for factor in axis {
+                let number = *numbers[*factor].get_or_insert_with(|| {
+                    kept.push(joined.factors[*factor]);
+                    kept.len() - 1
+                });
+                *factor = number;
+            }
+        }
+        Factors { factors: kept, ..joined }
+    }
+
     /// All factors, by number.
     pub fn factors(&self) -> &[Factor] {
         &self.factors

@@ -13,15 +13,18 @@
 use super::Partitioner;
 use super::each::Each;
 use super::local::LocalOp;
+use super::windows::Window;
 use crate::propagate::{Call, Operand, Step, backward, step};
 use girih_ir::sharding::{DeviceMesh, DimSpec, P};
-use girih_ir::{Class, Graph, Node, NodeId, Op, OpCode, Result, TensorSpec};
+use girih_ir::{Class, Factors, Graph, Node, NodeId, Op, OpCode, Result, TensorSpec};
 
 /// How a node is computed.
 #[derive(Clone, Debug)]
 pub(super) struct Decision {
     /// The specs that its operands must have.
     pub wanted: Vec<P>,
+    /// The elements of each operand that each processor needs, if not those of its spec.
+    pub windows: Option<Vec<Window>>,
     /// The spec of its result.
     pub found: P,
     /// The op of each processor; `None` for the op itself on whole operands, and for leaves.
@@ -100,7 +103,18 @@ pub(super) fn is_tensor_argument(op: &Op) -> bool {
 
 impl Decision {
     fn new(wanted: Vec<P>, found: P, ops: Option<Each<LocalOp>>, reduces: bool) -> Decision {
-        Decision { wanted, found, ops, combined: false, reduces }
+        Decision { wanted, windows: None, found, ops, combined: false, reduces }
+    }
+
+    /// On windows of the operands.
+    pub fn on_windows(
+        wanted: Vec<P>,
+        windows: Vec<Window>,
+        found: P,
+        ops: Each<LocalOp>,
+    ) -> Decision {
+        let windows = Some(windows);
+        Decision { windows, ..Decision::new(wanted, found, Some(ops), false) }
     }
 
     /// The spec that users see.
@@ -122,22 +136,33 @@ impl Partitioner<'_> {
         towards: Option<&P>,
     ) -> Result<Decision> {
         let tensors: Vec<&TensorSpec> = operands.iter().map(|(_, tensor)| *tensor).collect();
-        if let Ok(factors) = op.factors(&tensors, result) {
-            let operands = operands.iter().map(|&(spec, tensor)| Operand { tensor, spec });
-            let operands: Vec<Operand<'_>> = operands.collect();
-            let mesh = self.mesh;
-            let call = Call { factors: &factors, operands: &operands, result, mesh, op: Some(op) };
-            let Step { operands: wanted, result: found, reduced } = match towards {
-                Some(wanted) => backward(&call, wanted)?,
-                None => step(&call)?,
-            };
-            if let Some(ops) = self.local_ops(op, &wanted, &tensors, (&found, result))? {
-                let reduces = !reduced.is_empty();
-                return Ok(Decision::new(wanted, found, Some(ops), reduces));
+        let whole = vec![P::default(); operands.len()];
+        let whole = Decision::new(whole, P::default(), None, false);
+        let Ok(factors) = op.factors(&tensors, result) else { return Ok(whole) };
+        let specs = operands.iter().map(|&(spec, tensor)| Operand { tensor, spec });
+        let specs: Vec<Operand<'_>> = specs.collect();
+        let mesh = self.mesh;
+        let step = |factors: &Factors| {
+            let call = Call { factors, operands: &specs, result, mesh, op: Some(op) };
+            match towards {
+                Some(wanted) => backward(&call, wanted),
+                None => step(&call),
+            }
+        };
+        let Step { operands: wanted, result: found, reduced } = step(&factors)?;
+        let gathers = match towards {
+            Some(towards) => without_partial(&found) != without_partial(towards),
+            None => operands.iter().zip(&wanted).any(|((from, _), to)| self.gathers(from, to)),
+        };
+        if let (true, Some(rule)) = (gathers, op.def().part) {
+            let step = step(&factors.joined())?;
+            if let Some(decision) = self.windowed(op, rule, (&tensors, result), step)? {
+                return Ok(decision);
             }
         }
-        let wanted = vec![P::default(); operands.len()];
-        Ok(Decision::new(wanted, P::default(), None, false))
+        let ops = self.local_ops(op, &wanted, &tensors, (&found, result))?;
+        let reduces = !reduced.is_empty();
+        Ok(ops.map_or(whole, |ops| Decision::new(wanted, found, Some(ops), reduces)))
     }
 
     /// How each live node is computed, for arguments of these specs and outputs with the specs that

@@ -4,6 +4,7 @@
 
 use super::each::Each;
 use super::stages::{Specs, ValueId};
+use super::windows::Window;
 use super::{Partitioner, Sharded};
 use crate::ownership::{part, rectangles, same_ownership};
 use crate::rect::Rect;
@@ -25,6 +26,9 @@ pub struct Exchange {
     pub tensor: TensorSpec,
     /// The sharding before, and the sharding after.
     pub shardings: [Sharding; 2],
+    /// The elements that each processor has after it, if they are not those of the sharding after: an op
+    /// that moves elements along an axis needs others.
+    pub window: Option<Arc<[Rect]>>,
     /// The transfers. Equal exchanges share them.
     pub plan: Arc<Reshard>,
     /// The node of the graph that needs the value; `None` for an output.
@@ -38,7 +42,14 @@ impl Exchange {
     /// Errors: those of the op that combines partial values, on the tensor's dtype.
     pub fn lower(&self) -> Result<Vec<Vec<Assembly>>> {
         let [from, to] = &self.shardings;
-        self.plan.lower(from, to, &self.tensor)
+        match &self.window {
+            None => self.plan.lower(from, to, &self.tensor),
+            Some(window) => {
+                let old = rectangles(from, self.tensor.shape.hints())?;
+                let new = (to.mesh(), window.to_vec());
+                self.plan.lowered((from.mesh(), old), new, self.tensor.dtype)
+            }
+        }
     }
 
     /// The bytes that cross between processors.
@@ -67,6 +78,7 @@ pub(super) enum Change {
     /// Processors send each other what they need.
     Exchange {
         shardings: [Sharding; 2],
+        window: Option<Window>,
         plan: Arc<Reshard>,
         /// The elements that cross between processors.
         moved: usize,
@@ -114,19 +126,19 @@ impl Partitioner<'_> {
             }
         }
         let (change, from) = best;
-        let new = self.changed(from, &change, &to, tensor)?;
+        let specs = self.local_specs(&to, tensor)?;
+        let new = self.changed(from, &change, specs, tensor)?;
         self.versions.entry(value.value).or_default().push((to, new));
         Ok(new)
     }
 
-    fn changed(
+    pub(super) fn changed(
         &mut self,
         value: ValueId,
         change: &Change,
-        to: &P,
+        specs: Specs,
         tensor: &TensorSpec,
     ) -> Result<ValueId> {
-        let specs = self.local_specs(to, tensor)?;
         match change {
             Change::Same => Ok(value),
             Change::Slice(kept, axes, by) => {
@@ -136,13 +148,14 @@ impl Partitioner<'_> {
                     None => Ok(value),
                 }
             }
-            Change::Exchange { shardings, plan, .. } => {
+            Change::Exchange { shardings, window, plan, .. } => {
                 let user = self.user;
                 Ok(self.stages.exchange(value, specs, |from, to| Exchange {
                     from,
                     to,
                     tensor: tensor.clone(),
                     shardings: shardings.clone(),
+                    window: window.clone(),
                     plan: plan.clone(),
                     user,
                 }))
@@ -184,7 +197,7 @@ impl Partitioner<'_> {
         }
         let plan = Arc::new(reshard(&from, &to, shape)?);
         let moved = plan.bytes_moved(1);
-        Ok(Change::Exchange { shardings: [from, to], plan, moved })
+        Ok(Change::Exchange { shardings: [from, to], window: None, plan, moved })
     }
 
     /// The new part of each processor, which is inside of its old one.
@@ -225,7 +238,7 @@ impl Partitioner<'_> {
 }
 
 /// What is kept of an old part by a new one, which is inside of it.
-fn kept(old: &Rect, new: &Rect) -> Kept {
+pub(super) fn kept(old: &Rect, new: &Rect) -> Kept {
     if old.extent == new.extent {
         return Kept::All;
     }

@@ -52,7 +52,7 @@ impl Partitioner<'_> {
     }
 
     /// True if a dimension is cut less by `to` than it is.
-    fn gathers(&self, from: &P, to: &P) -> bool {
+    pub(super) fn gathers(&self, from: &P, to: &P) -> bool {
         let cut = |spec: &P, dim| parts(self.mesh, spec.axes_of(dim));
         (0..from.dims.len()).any(|dim| cut(from, dim) > cut(to, dim))
     }

@@ -80,6 +80,12 @@ impl Grid {
         Ok(Grid::of(mesh.clone(), Cells::Product(dims), cells))
     }
 
+    /// A rectangle of elements for each processor of a mesh, which may overlap.
+    pub(super) fn of_rects(mesh: &DeviceMesh, rects: &[Rect]) -> Grid {
+        let cells = (0..mesh.len()).map(|position| smallvec![position]).collect();
+        Grid::of(mesh.clone(), Cells::Table(rects.to_vec()), cells)
+    }
+
     /// The tiles of a layout, on its processors as the devices of a mesh.
     pub(super) fn of_layout(
         layout: &MeshLayout,
@@ -91,9 +97,8 @@ impl Grid {
                 start: start.iter().copied().collect(),
                 extent: extent.iter().copied().collect(),
             };
-            let rects = custom.tiles.iter().map(rect).collect();
-            let cells = (0..mesh.len()).map(|position| smallvec![position]).collect();
-            return Ok(Grid::of(mesh, Cells::Table(rects), cells));
+            let rects: Vec<Rect> = custom.tiles.iter().map(rect).collect();
+            return Ok(Grid::of_rects(&mesh, &rects));
         }
         let whole = |(split, axis): (Split, MeshAxis)| match split.parts() {
             1 => (Split::Whole, axis),

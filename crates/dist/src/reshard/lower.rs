@@ -95,28 +95,34 @@ impl Reshard {
         to: &Sharding,
         tensor: &TensorSpec,
     ) -> Result<Vec<Vec<Assembly>>> {
-        let whole = |rects: Vec<Rect>| rects.into_iter().map(|rect| Part(vec![rect])).collect();
         let shape = tensor.shape.hints();
-        let mut parts: Vec<Part> = whole(rectangles(from, shape)?);
+        let (old, new) = (rectangles(from, shape)?, rectangles(to, shape)?);
+        self.lowered((from.mesh(), old), (to.mesh(), new), tensor.dtype)
+    }
+
+    /// As `lower`, with the elements that each processor of each mesh has.
+    pub(crate) fn lowered(
+        &self,
+        (from, old): (&DeviceMesh, Vec<Rect>),
+        (to, new): (&DeviceMesh, Vec<Rect>),
+        dtype: DType,
+    ) -> Result<Vec<Vec<Assembly>>> {
+        let whole = |rects: Vec<Rect>| rects.into_iter().map(|rect| Part(vec![rect])).collect();
+        let (mut parts, mut new): (Vec<Part>, Option<Vec<Part>>) = (whole(old), Some(whole(new)));
+        // The first phase reads old shards, and the second one what the old processors combined.
+        let positions = positions(from);
         let mut steps = Vec::with_capacity(self.phases.len());
         for (at, phase) in self.phases.iter().enumerate() {
             let is_last = at + 1 == self.phases.len();
-            let mesh = if is_last { to.mesh() } else { from.mesh() };
-            let arriving = by_target(phase, mesh);
-            let next: Vec<Part> = match is_last {
-                true => whole(rectangles(to, shape)?),
-                false => arriving.iter().map(|transfers| Part(rects_of(transfers))).collect(),
+            let arriving = by_target(phase, if is_last { to } else { from });
+            let next = match new.take_if(|_| is_last) {
+                Some(new) => new,
+                None => arriving.iter().map(|transfers| Part(rects_of(transfers))).collect(),
             };
-            let mut programs = Programs {
-                dtype: tensor.dtype,
-                combine: phase.combine,
-                fill: self.fill.filter(|_| is_last),
-                known: HashMap::new(),
-            };
-            // The first phase reads old shards, and the second one what the old processors combined.
-            let positions = positions(from.mesh());
-            let all = arriving.iter().zip(&next);
-            let step = all.map(|(transfers, part)| {
+            let fill = self.fill.filter(|_| is_last);
+            let known = HashMap::new();
+            let mut programs = Programs { dtype, combine: phase.combine, fill, known };
+            let step = arriving.iter().zip(&next).map(|(transfers, part)| {
                 assembly(transfers, part, &parts, &positions, &mut programs)
             });
             steps.push(step.collect::<Result<_>>()?);

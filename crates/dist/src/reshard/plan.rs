@@ -67,6 +67,18 @@ impl<'a> Plan<'a> {
         Ok(Plan { from, to, shardings, kept, resolved, added })
     }
 
+    /// A plan from shards to any elements for each processor. Partial values stay partial.
+    pub(super) fn to_rects(
+        from: &'a Sharding,
+        rects: &[Rect],
+        shape: &[usize],
+    ) -> Result<Plan<'a>> {
+        let (shardings, kept) = (Some([from, from]), partial_axes(from));
+        let (resolved, added) = (vec![], vec![]);
+        let to = Grid::of_rects(from.mesh(), rects);
+        Ok(Plan { from: Grid::new(from, shape)?, to, shardings, kept, resolved, added })
+    }
+
     /// A plan between layouts, whose processors are at their coordinates on one fabric.
     pub(super) fn between(from: Grid, to: Grid) -> Plan<'a> {
         let [kept, resolved, added] = [vec![], vec![], vec![]];

@@ -3,10 +3,11 @@
 use crate::simulator::check;
 use girih_dist::Kind;
 use girih_dist::partition::partition;
-use girih_ir::ops::AxisSet;
+use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
 use girih_ir::sharding::{DeviceMesh, P};
 use girih_ir::testing::{Rng, random_graph};
-use girih_ir::{Array, DType, GraphBuilder, OpCode, TensorSpec};
+use girih_ir::{Array, DType, GraphBuilder, Op, OpCode, TensorSpec};
+use std::sync::Arc;
 
 fn array(shape: &[usize], seed: usize) -> Array {
     let spec = TensorSpec::new(shape, DType::F32);
@@ -94,6 +95,41 @@ Graph:
   %6 = mul(%3, %5) -> [2, 6]
   outputs: [%6]";
     assert_eq!(found.stages[0].programs[1].to_string(), expected);
+}
+
+/// Ops that move elements along a cut axis get what their parts of the result need, and no more.
+#[test]
+fn moves_along_a_cut_axis_send_only_what_parts_need() {
+    let mesh = DeviceMesh::new(&[4], &["x"]).unwrap();
+    let slices = |dims: [(usize, usize); 2]| {
+        let dims = dims.map(|(start, size)| SliceDim { start, size, step: 1 });
+        Attrs::Slice(Arc::new(dims.to_vec()))
+    };
+    let pads = [PadDim { low: 1, high: 1, interior: 0 }, PadDim::default()];
+    let all = [
+        // Rows 1..3, 3..5 and 5..7 are needed where rows 0..2, 2..4 and 4..6 are.
+        (Op::new(OpCode::Slice, slices([(1, 6), (0, 2)])), vec![[8, 2]], 3),
+        (Op::new(OpCode::Flip, Attrs::axes(AxisSet::one(0), false)), vec![[8, 2]], 8),
+        // Three rows of the result each, of which the first one and the last one are borders.
+        (Op::new(OpCode::Pad, Attrs::Pad(Arc::new((pads.to_vec(), 0)))), vec![[8, 2]], 3),
+        (Op::new(OpCode::Concat, Attrs::Axis(0)), vec![[8, 2], [8, 2]], 12),
+        (Op::new(OpCode::UpdateSlice, slices([(3, 2), (0, 2)])), vec![[8, 2], [2, 2]], 2),
+    ];
+    for (op, shapes, rows) in all {
+        let mut b = GraphBuilder::default();
+        let inputs = shapes.iter().map(|shape| b.input(TensorSpec::new(shape, DType::F32)));
+        let inputs: Vec<_> = inputs.collect();
+        let output = b.emit(op.clone(), &inputs).unwrap();
+        let graph = b.finish([output]);
+        let arguments = shapes.iter().enumerate().map(|(seed, shape)| array(shape, seed));
+        let arguments: Vec<Array> = arguments.collect();
+        let specs = vec![spec("<x, *>"); shapes.len()];
+        let found = check(&graph, &mesh, &specs, &arguments, &[None]);
+        assert_eq!(found.outputs[0].1.to_string(), "<x, *>", "{op:?}");
+        let bytes: usize = found.exchanges().map(|exchange| exchange.bytes()).sum();
+        assert_eq!(bytes, rows * 2 * 4, "{op:?}");
+        assert!(found.exchanges().all(|exchange| exchange.plan.kind == Kind::Halo));
+    }
 }
 
 #[test]

@@ -113,6 +113,7 @@ fn update_slice_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 /// Operands concatenated along an axis (attribute `Axis`).
 pub static CONCAT: OpDef = OpDef {
     factors: Factoring::Rule(factoring::concat),
+    part: Some(parts::concat),
     samples: samples::concat,
     linear: Linearity::All,
     name: "concat",
@@ -127,6 +128,7 @@ pub static CONCAT: OpDef = OpDef {
 /// A tensor padded with one value around and between its elements (attribute `Pad`).
 pub static PAD: OpDef = OpDef {
     factors: Factoring::Rule(factoring::pad),
+    part: Some(parts::pad),
     samples: samples::pad,
     linear: Linearity::All,
     name: "pad",
@@ -142,6 +144,7 @@ pub static PAD: OpDef = OpDef {
 pub static UPDATE_SLICE: OpDef = OpDef {
     linear: Linearity::All,
     factors: Factoring::Rule(factoring::update_slice),
+    part: Some(parts::update_slice),
     name: "update_slice",
     doc: "A tensor with a part of each axis, with steps, replaced by another tensor.",
     class: Class::Combine,

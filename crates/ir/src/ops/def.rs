@@ -129,6 +129,8 @@ pub struct OpDef {
     pub item_rank: ItemRank,
     /// How the axes of operands and results correspond, by factors. By default the class decides.
     pub factors: Factoring,
+    /// For an op that moves elements along an axis, its parts: see [`PartRule`].
+    pub part: Option<PartRule>,
     /// The operands in which the op is linear. By default the class decides.
     pub linear: Linearity,
     /// Reverse-mode rule; the forward-mode rule is its transpose.
@@ -249,6 +251,7 @@ impl OpDef {
         iteration: None,
         item_rank: ItemRank::Row,
         factors: Factoring::ByClass,
+        part: None,
         linear: Linearity::ByClass,
         derivative: Derivative::Zero("it is a leaf"),
         batching: None,

@@ -28,6 +28,7 @@ pub mod linalg;
 pub mod linearity;
 pub mod norm;
 mod op;
+pub mod parts;
 pub mod pool;
 pub mod reduce;
 pub mod rules;
@@ -46,6 +47,7 @@ pub use def::{Batching, Category, Class, ItemRank, OpDef, Precision, Python};
 pub use factoring::{FactorRule, Factoring};
 pub use linearity::Linearity;
 pub use op::{Op, OpCall};
+pub use parts::{OpPart, PartRule};
 pub use rules::{Cotangents, Decomposition, Derivative, Vjp};
 pub use samples::Sample;
 

@@ -231,6 +231,7 @@ pub static BROADCAST_TO: OpDef = OpDef {
 /// A strided slice of the elements.
 pub static SLICE: OpDef = OpDef {
     factors: Factoring::Rule(factoring::slice),
+    part: Some(parts::slice),
     python: Python::Named("Tensor.__getitem__"),
     iteration: Some(slice_iteration),
     ..view("slice", "A part of each axis, with steps.", slice, slice_vjp)
@@ -238,6 +239,7 @@ pub static SLICE: OpDef = OpDef {
 /// Some axes reversed.
 pub static FLIP: OpDef = OpDef {
     factors: Factoring::Rule(factoring::along),
+    part: Some(parts::flip),
     category: Some(Category::Transpose),
     iteration: Some(flip_iteration),
     ..view("flip", "Some axes reversed.", flip, flip_vjp)

@@ -1,0 +1,99 @@
+//! Ops that move elements along a cut axis, such as slices and pads: each processor gets the elements
+//! that its part of the result needs, its *window* of each operand, instead of whole operands.
+
+use super::decide::Decision;
+use super::each::Each;
+use super::exchange::{Change, kept};
+use super::local::LocalOp;
+use super::stages::ValueId;
+use super::{Partitioner, Sharded};
+use crate::propagate::Step;
+use crate::rect::Rect;
+use crate::reshard::reshard_to_rects;
+use girih_ir::ops::{OpCall, PartRule};
+use girih_ir::sharding::P;
+use girih_ir::{Op, Result, TensorSpec};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The elements of an operand that each processor needs.
+pub(super) type Window = Arc<[Rect]>;
+
+fn rect_of(ranges: &[Range<usize>]) -> Rect {
+    Rect {
+        start: ranges.iter().map(|range| range.start).collect(),
+        extent: ranges.iter().map(|range| range.len()).collect(),
+    }
+}
+
+fn ranges_of(rect: &Rect) -> Vec<Range<usize>> {
+    let all = rect.start.iter().zip(&rect.extent);
+    all.map(|(&start, &len)| start..start + len).collect()
+}
+
+impl Partitioner<'_> {
+    /// How an op is computed on windows of its operands, for specs in which the axes along which it
+    /// moves elements are cut; `None` if a processor cannot compute its part.
+    pub(super) fn windowed(
+        &mut self,
+        op: &Op,
+        rule: PartRule,
+        (operands, result): (&[&TensorSpec], &TensorSpec),
+        Step { operands: wanted, result: found, .. }: Step,
+    ) -> Result<Option<Decision>> {
+        let rects = self.rectangles(&found, result)?;
+        let call = OpCall { op, inputs: operands };
+        let mut windows: Vec<Vec<Rect>> = vec![Vec::new(); operands.len()];
+        let mut forms = Vec::with_capacity(rects.len());
+        for rect in &rects {
+            let part = rule(call, result, &ranges_of(rect));
+            let own: Vec<Rect> = part.operands.iter().map(|ranges| rect_of(ranges)).collect();
+            let extents: Vec<_> = own.iter().map(|rect| rect.extent.clone()).collect();
+            forms.push((part.op, extents, rect.extent.clone()));
+            windows.iter_mut().zip(own).for_each(|(all, own)| all.push(own));
+        }
+        let ops = Each::collect(forms.into_iter()).map(|(op, inputs, part)| {
+            let specs = inputs.iter().zip(operands);
+            let specs = specs.map(|(extent, of)| TensorSpec::new(&extent[..], of.dtype));
+            let specs: Vec<TensorSpec> = specs.collect();
+            let spec = op.infer(&specs.iter().collect::<Vec<_>>()).ok()?;
+            (spec.shape.hints() == &part[..]).then(|| LocalOp::Op(op.clone()))
+        });
+        let windows = windows.into_iter().map(Window::from).collect();
+        Ok(ops.map(|ops| Decision::on_windows(wanted, windows, found, ops)))
+    }
+
+    /// The windows of a value.
+    pub(super) fn window(
+        &mut self,
+        value: &Sharded,
+        to: &P,
+        window: &Window,
+        tensor: &TensorSpec,
+    ) -> Result<ValueId> {
+        let (to, mut value) = (self.plain(to, tensor.shape.rank()), value.clone());
+        if value.spec.partial != to.partial {
+            value = Sharded { value: self.resharded(&value, &to, tensor)?, spec: to.clone() };
+        }
+        let old = self.rectangles(&value.spec, tensor)?;
+        let part = |rect: &Rect| TensorSpec::new(&rect.extent[..], tensor.dtype);
+        let specs = Arc::new(Each::collect(window.iter().map(part)));
+        if let Some(value) = self.stages.refilled(value.value, &specs) {
+            return Ok(value);
+        }
+        let change = match old.iter().zip(&window[..]).all(|(old, new)| old.contains(new)) {
+            true => {
+                let kept = old.iter().zip(&window[..]).map(|(old, new)| kept(old, new));
+                Change::Slice(Each::collect(kept), Vec::new(), None)
+            }
+            false => {
+                let (from, to) = (self.sharding(&value.spec)?, self.sharding(&to)?);
+                let plan = Arc::new(reshard_to_rects(&from, window, tensor.shape.hints())?);
+                let moved = plan.bytes_moved(1);
+                let window = Some(window.clone());
+                Change::Exchange { shardings: [from, to], window, plan, moved }
+            }
+        };
+        self.changed(value.value, &change, specs, tensor)
+    }
+}
