@@ -25,12 +25,13 @@ pub use exchange::Exchange;
 pub use stages::{Source, Stage, ValueId};
 
 use crate::ownership::{rectangles, size_of};
+use crate::propagate::Operand;
 use crate::rect::Rect;
 use decide::{Decision, is_tensor_argument, opened};
 use each::Each;
 use exchange::Change;
 use girih_ir::sharding::{AxisRef, DeviceMesh, DimSpec, P, Sharding};
-use girih_ir::{Class, Graph, Node, NodeId, Result, TensorSpec};
+use girih_ir::{Class, Graph, GraphBuilder, Node, NodeId, Op, Result, TensorSpec};
 use smallvec::SmallVec;
 use stages::{Specs, Stages};
 use std::collections::HashMap;
@@ -139,6 +140,29 @@ pub fn propagated(
         *spec = partitioner.plain(spec, graph.spec(id).shape.rank());
     }
     Ok(specs)
+}
+
+/// The spec of one op's result, as it follows from those of its operands: what [`partition`] computes it
+/// under if nobody wants another one. It may be partial.
+///
+/// Errors: as [`crate::propagate::step`].
+pub fn result(
+    op: &Op,
+    operands: &[Operand<'_>],
+    result: &TensorSpec,
+    mesh: &DeviceMesh,
+) -> Result<P> {
+    let mut b = GraphBuilder::default();
+    let inputs = operands.iter().map(|operand| b.input(operand.tensor.clone())).collect();
+    let output = b.append(Node { op: op.clone(), inputs, spec: result.clone() });
+    let specs: Vec<P> = operands.iter().map(|operand| operand.spec.clone()).collect();
+    for operand in operands {
+        operand.spec.check(mesh, operand.tensor.shape.rank())?;
+    }
+    let mut partitioner = Partitioner::new(mesh);
+    let expanded = partitioner.expanded(&b.finish([output]), &specs)?;
+    let output = expanded.graph.outputs()[0];
+    Ok(partitioner.plain(&expanded.specs[output.index()], result.shape.rank()))
 }
 
 /// The changes of spec of tensors of a shape.

@@ -17,7 +17,7 @@ mod resolve;
 #[cfg(test)]
 mod tests;
 
-pub use crate::partition::propagated as graph;
+pub use crate::partition::{propagated as graph, result};
 
 use girih_ir::factors::{AxisFactors, Role};
 use girih_ir::{AxisRef, DeviceMesh, DimSpec, Factors, Op, OpCode, P, Result, TensorSpec};
@@ -68,7 +68,7 @@ pub struct Step {
 ///
 /// Cost: quadratic in the dimensions of the call, which are few.
 pub fn step(call: &Call<'_>) -> Result<Step> {
-    update(call, None)
+    update(call, None, Compound::Dividing)
 }
 
 /// The specs that follow from a wanted result's: its axes come first, its closed dimensions take no
@@ -76,10 +76,25 @@ pub fn step(call: &Call<'_>) -> Result<Step> {
 ///
 /// Errors: as [`step`].
 pub fn backward(call: &Call<'_>, wanted: &P) -> Result<Step> {
-    update(call, Some(wanted))
+    update(call, Some(wanted), Compound::Dividing)
 }
 
-fn update(call: &Call<'_>, wanted: Option<&P>) -> Result<Step> {
+/// How a dimension of several factors may be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compound {
+    /// In parts of whole factors.
+    Dividing,
+    /// Also in parts that do not divide a factor, whose elements are other ones in each tensor: for ops
+    /// that have parts.
+    Any,
+}
+
+/// As [`step`] or [`backward`], for an op that is computed on the elements that its parts need.
+pub(crate) fn step_in_parts(call: &Call<'_>, wanted: Option<&P>) -> Result<Step> {
+    update(call, wanted, Compound::Any)
+}
+
+fn update(call: &Call<'_>, wanted: Option<&P>, compound: Compound) -> Result<Step> {
     let shapes: Vec<_> = call.operands.iter().map(|operand| &operand.tensor.shape).collect();
     let sizes = call.factors.sizes(&shapes, &call.result.shape)?;
     for operand in call.operands {
@@ -93,7 +108,8 @@ fn update(call: &Call<'_>, wanted: Option<&P>) -> Result<Step> {
             Some(spec.merged(call.mesh))
         }
     };
-    let resolved = Resolution::new(call, &sizes, &merged, wanted.as_ref()).resolve();
+    let resolution = Resolution::new(call, &sizes, &merged, wanted.as_ref(), compound);
+    let resolved = resolution.resolve();
     let mut reduced = BTreeMap::new();
     for (factor, cut) in call.factors.factors().iter().zip(&resolved) {
         if let Role::Reduced(op) = factor.role {

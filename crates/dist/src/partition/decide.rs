@@ -14,9 +14,9 @@ use super::Partitioner;
 use super::each::Each;
 use super::local::LocalOp;
 use super::windows::Window;
-use crate::propagate::{Call, Operand, Step, backward, step};
+use crate::propagate::{Call, Operand, Step, backward, step, step_in_parts};
 use girih_ir::sharding::{DeviceMesh, DimSpec, P};
-use girih_ir::{Class, Factors, Graph, Node, NodeId, Op, OpCode, Result, TensorSpec};
+use girih_ir::{Class, Graph, Node, NodeId, Op, OpCode, Result, TensorSpec};
 
 /// How a node is computed.
 #[derive(Clone, Debug)]
@@ -142,20 +142,17 @@ impl Partitioner<'_> {
         let specs = operands.iter().map(|&(spec, tensor)| Operand { tensor, spec });
         let specs: Vec<Operand<'_>> = specs.collect();
         let mesh = self.mesh;
-        let step = |factors: &Factors| {
-            let call = Call { factors, operands: &specs, result, mesh, op: Some(op) };
-            match towards {
-                Some(wanted) => backward(&call, wanted),
-                None => step(&call),
-            }
+        let call = |factors| Call { factors, operands: &specs, result, mesh, op: Some(op) };
+        let Step { operands: wanted, result: found, reduced } = match towards {
+            Some(wanted) => backward(&call(&factors), wanted)?,
+            None => step(&call(&factors))?,
         };
-        let Step { operands: wanted, result: found, reduced } = step(&factors)?;
         let gathers = match towards {
             Some(towards) => without_partial(&found) != without_partial(towards),
             None => operands.iter().zip(&wanted).any(|((from, _), to)| self.gathers(from, to)),
         };
         if let (true, Some(rule)) = (gathers, op.def().part) {
-            let step = step(&factors.joined())?;
+            let step = step_in_parts(&call(&factors.joined()), towards)?;
             if let Some(decision) = self.windowed(op, rule, (&tensors, result), step)? {
                 return Ok(decision);
             }

@@ -14,12 +14,13 @@ pub(super) struct Expanded {
     pub origin: Vec<NodeId>,
     /// For each node of the original graph, its value here.
     pub nodes: Vec<NodeId>,
+    /// The spec of each node, as it follows from its operands alone.
+    pub specs: Vec<P>,
 }
 
 struct Expansion<'p, 'm> {
     partitioner: &'p mut Partitioner<'m>,
     b: GraphBuilder,
-    /// The spec of each node, as it follows from its operands.
     specs: Vec<P>,
     origin: Vec<NodeId>,
     /// The node of the original graph.
@@ -48,7 +49,7 @@ impl Partitioner<'_> {
             });
         }
         let graph = expansion.b.finish(graph.outputs().iter().map(|id| nodes[id.index()]));
-        Ok(Expanded { graph, origin: expansion.origin, nodes })
+        Ok(Expanded { graph, origin: expansion.origin, nodes, specs: expansion.specs })
     }
 
     /// True if a dimension is cut less by `to` than it is.

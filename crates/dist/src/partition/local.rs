@@ -6,14 +6,14 @@ use super::stages::Specs;
 use girih_ir::ops::{Attrs, SliceDim};
 use girih_ir::sharding::P;
 use girih_ir::{GraphBuilder, Literal, NodeId, Op, OpCode, Result, Shape, TensorSpec};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
-/// The op or the constant with which a processor computes its part of a result.
+/// The ops or the constant with which a processor computes its part of a result.
 #[derive(Clone, Debug)]
 pub(super) enum LocalOp {
-    /// The op with the attributes for its parts.
-    Op(Op),
+    /// The op with the attributes for its parts, and ops that follow on its result.
+    Ops(SmallVec<[Op; 1]>),
     /// The processor has no element to reduce, and the op has no result for none.
     Neutral(Literal, Shape),
 }
@@ -21,7 +21,11 @@ pub(super) enum LocalOp {
 impl LocalOp {
     pub fn emit(&self, b: &mut GraphBuilder, inputs: &[NodeId]) -> Result<NodeId> {
         match self {
-            LocalOp::Op(op) => b.emit(op.clone(), inputs),
+            LocalOp::Ops(ops) => {
+                let (first, rest) = ops.split_first().expect("at least one op computes a part");
+                let part = b.emit(first.clone(), inputs)?;
+                rest.iter().try_fold(part, |part, op| b.emit(op.clone(), &[part]))
+            }
             LocalOp::Neutral(value, shape) => Ok(b.constant(*value, shape.clone())),
         }
     }
@@ -47,7 +51,7 @@ impl Partitioner<'_> {
             let (result, inputs) = specs.split_last().expect("the result comes last");
             let local = sized(op, whole, (inputs, result));
             if local.infer(inputs).is_ok_and(|spec| spec == **result) {
-                return Some(LocalOp::Op(local));
+                return Some(LocalOp::Ops(smallvec![local]));
             }
             let by = found.partial_op()?;
             let nothing = inputs.iter().any(|spec| spec.shape.has_no_elements());

@@ -8,7 +8,7 @@ use super::local::LocalOp;
 use super::stages::ValueId;
 use super::{Partitioner, Sharded};
 use crate::propagate::Step;
-use crate::rect::Rect;
+use crate::rect::{Extent, Rect};
 use crate::reshard::reshard_to_rects;
 use girih_ir::ops::{OpCall, PartRule};
 use girih_ir::sharding::P;
@@ -49,15 +49,17 @@ impl Partitioner<'_> {
             let part = rule(call, result, &ranges_of(rect));
             let own: Vec<Rect> = part.operands.iter().map(|ranges| rect_of(ranges)).collect();
             let extents: Vec<_> = own.iter().map(|rect| rect.extent.clone()).collect();
-            forms.push((part.op, extents, rect.extent.clone()));
+            forms.push((part.ops, extents, rect.extent.clone()));
             windows.iter_mut().zip(own).for_each(|(all, own)| all.push(own));
         }
-        let ops = Each::collect(forms.into_iter()).map(|(op, inputs, part)| {
-            let specs = inputs.iter().zip(operands);
-            let specs = specs.map(|(extent, of)| TensorSpec::new(&extent[..], of.dtype));
-            let specs: Vec<TensorSpec> = specs.collect();
-            let spec = op.infer(&specs.iter().collect::<Vec<_>>()).ok()?;
-            (spec.shape.hints() == &part[..]).then(|| LocalOp::Op(op.clone()))
+        let ops = Each::collect(forms.into_iter()).map(|(ops, inputs, part)| {
+            let spec =
+                |(extent, of): (&Extent, &&TensorSpec)| TensorSpec::new(&extent[..], of.dtype);
+            let mut specs: Vec<TensorSpec> = inputs.iter().zip(operands).map(spec).collect();
+            for op in ops {
+                specs = vec![op.infer(&specs.iter().collect::<Vec<_>>()).ok()?];
+            }
+            (specs[0].shape.hints() == &part[..]).then(|| LocalOp::Ops(ops.clone()))
         });
         let windows = windows.into_iter().map(Window::from).collect();
         Ok(ops.map(|ops| Decision::on_windows(wanted, windows, found, ops)))

@@ -1,6 +1,6 @@
 //! COLLECT and RESOLVE: which axes cut which factor.
 
-use super::Call;
+use super::{Call, Compound};
 use crate::ownership::{parts, size_of};
 use girih_ir::factors::{AxisFactors, Role};
 use girih_ir::{AxisRef, Dim, OpCode, P, TensorSpec};
@@ -29,6 +29,7 @@ pub(super) struct Resolution<'a> {
     sizes: &'a [Dim],
     specs: &'a [P],
     wanted: Option<&'a P>,
+    compound: Compound,
     cuts: Vec<Cut>,
 }
 
@@ -62,9 +63,10 @@ impl<'a> Resolution<'a> {
         sizes: &'a [Dim],
         specs: &'a [P],
         wanted: Option<&'a P>,
+        compound: Compound,
     ) -> Resolution<'a> {
         let cuts = vec![Cut::default(); sizes.len()];
-        Resolution { call, sizes, specs, wanted, cuts }
+        Resolution { call, sizes, specs, wanted, compound, cuts }
     }
 
     /// The axes of each factor.
@@ -127,7 +129,8 @@ impl<'a> Resolution<'a> {
     fn divides(&self, parts: usize, factor: usize) -> bool {
         // Compares expressions, so that a symbolic size is not read.
         let size = self.sizes[factor];
-        parts == 1 || size.floor_div(parts) * parts == size
+        let divides = size.floor_div(parts) * parts == size;
+        parts == 1 || divides || (self.compound == Compound::Any && parts <= size.hint())
     }
 
     /// True if a tensor with the factor lists the axis as replicated.

@@ -132,6 +132,24 @@ fn moves_along_a_cut_axis_send_only_what_parts_need() {
     }
 }
 
+/// A batch that does not divide is flattened and unflattened without a gather.
+#[test]
+fn uneven_reshapes_send_only_what_parts_need() {
+    let mesh = DeviceMesh::new(&[4], &["dp"]).unwrap();
+    let mut b = GraphBuilder::default();
+    let x = b.input(TensorSpec::new([10, 5, 2], DType::F32));
+    let flat = b.reshape(x, [50, 2]).unwrap();
+    let y = b.op(OpCode::Exp, &[flat]).unwrap();
+    let y = b.reshape(y, [10, 5, 2]).unwrap();
+    let graph = b.finish([y]);
+    let found = check(&graph, &mesh, &[spec("<dp>")], &[array(&[10, 5, 2], 1)], &[None]);
+    assert_eq!(found.outputs[0].1.to_string(), "<dp, *, *>");
+    // Of 50 rows, processors have 15, 15, 15 and 5 before and after, and 13, 13, 13 and 11 between.
+    // On the way there, the five rows of an example are sent together.
+    let bytes: Vec<_> = found.exchanges().map(|e| (e.plan.kind, e.bytes())).collect();
+    assert_eq!(bytes, [(Kind::Halo, 20 * 8), (Kind::Halo, 12 * 8)]);
+}
+
 #[test]
 fn random_programs_on_random_meshes_equal_the_reference() {
     let count = girih_ir::testing::mutations(400);

@@ -201,6 +201,7 @@ fn flip_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 /// The same elements in the same row-major order with another shape.
 pub static RESHAPE: OpDef = OpDef {
     class: Class::Reshape,
+    part: Some(parts::reshape),
     ..view(
         "reshape",
         "The same elements in the same order under another shape.",
