@@ -23,7 +23,7 @@
 #              (ARGS="--check" makes a flagged row an error, ARGS="--only softmax")
 # make dump OUT=FILE  writes what is compiled for a list of graphs, to compare before and after a refactoring
 # make stubs   writes python/girih/_girih.pyi
-# make docs    writes docs/ops.md and docs/names.md
+# make docs    writes docs/ops.md, docs/sharded-ops.md and docs/names.md
 # make golden  writes the expected texts of tests, in crates/*/tests/golden
 # make docs-site  builds the documentation with the API reference: docs-out/html/index.html
 
@@ -239,6 +239,7 @@ stubs: develop
 
 docs:
 	GIRIH_UPDATE=1 $(CARGO) test --quiet -p girih-ir --test ops_md
+	GIRIH_UPDATE=1 $(CARGO) test --quiet -p girih-dist --test suite page
 	$(BIN)/python -m scripts.names
 
 # Machine code is written on a machine with AVX-512.

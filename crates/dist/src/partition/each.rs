@@ -42,6 +42,15 @@ impl<T> Each<T> {
         let Some(first) = forms.next() else {
             return Each::same(all.iter().map(|each| &each.distinct[0]).collect());
         };
+        if forms.all(|other| other == first) {
+            // Nearly always, the tensors of an op are cut along the same axes.
+            let fact = |each: &&'a Each<T>, form| {
+                &each.distinct[if each.forms.is_some() { form } else { 0 }]
+            };
+            let most = all.iter().map(|each| each.distinct.len()).max().unwrap_or(0);
+            let facts = |form| all.iter().map(|each| fact(each, form)).collect();
+            return Each { distinct: (0..most).map(facts).collect(), forms: Some(first.clone()) };
+        }
         let tuple = |position: usize| -> SmallVec<[u32; 4]> {
             let form = |each: &&Each<T>| each.forms.as_ref().map_or(0, |forms| forms[position]);
             all.iter().map(form).collect()
