@@ -18,6 +18,7 @@ mod each;
 mod exchange;
 mod expand;
 mod local;
+mod masked;
 mod stages;
 mod windows;
 

@@ -200,6 +200,18 @@ impl Factors {
         Factors { factors: kept, ..joined }
     }
 
+    /// The relation in which a whole axis of the first operand that the result does not have is reduced
+    /// by addition: for an op of which [each part of the axis](crate::ops::masked::MaskRule) gives a summand.
+    pub fn summed(&self, axis: usize) -> Factors {
+        let mut summed = self.clone();
+        for &factor in &self.operands[0][axis] {
+            if self.factors[factor].role == Role::Whole {
+                summed.factors[factor].role = Role::Reduced(OpCode::Add);
+            }
+        }
+        summed
+    }
+
     /// All factors, by number.
     pub fn factors(&self) -> &[Factor] {
         &self.factors

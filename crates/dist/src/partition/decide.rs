@@ -15,8 +15,9 @@ use super::each::Each;
 use super::local::LocalOp;
 use super::windows::Window;
 use crate::propagate::{Call, Operand, Step, backward, step, step_in_parts};
+use girih_ir::ops::masked::masked_axis;
 use girih_ir::sharding::{DeviceMesh, DimSpec, P};
-use girih_ir::{Class, Graph, Node, NodeId, Op, OpCode, Result, TensorSpec};
+use girih_ir::{Class, Factors, Graph, Node, NodeId, Op, OpCode, Result, TensorSpec};
 
 /// How a node is computed.
 #[derive(Clone, Debug)]
@@ -106,6 +107,11 @@ impl Decision {
         Decision { wanted, windows: None, found, ops, combined: false, reduces }
     }
 
+    /// With partial values that the op itself makes.
+    pub fn reducing(wanted: Vec<P>, found: P, ops: Each<LocalOp>) -> Decision {
+        Decision::new(wanted, found, Some(ops), true)
+    }
+
     /// On windows of the operands.
     pub fn on_windows(
         wanted: Vec<P>,
@@ -151,15 +157,37 @@ impl Partitioner<'_> {
             Some(towards) => without_partial(&found) != without_partial(towards),
             None => operands.iter().zip(&wanted).any(|((from, _), to)| self.gathers(from, to)),
         };
-        if let (true, Some(rule)) = (gathers, op.def().part) {
-            let step = step_in_parts(&call(&factors.joined()), towards)?;
-            if let Some(decision) = self.windowed(op, rule, (&tensors, result), step)? {
-                return Ok(decision);
-            }
+        if gathers
+            && let Some(decision) = self.without_gather(op, &factors, &specs, result, towards)?
+        {
+            return Ok(decision);
         }
         let ops = self.local_ops(op, &wanted, &tensors, (&found, result))?;
         let reduces = !reduced.is_empty();
         Ok(ops.map_or(whole, |ops| Decision::new(wanted, found, Some(ops), reduces)))
+    }
+
+    /// As `decision`, by a rule for an op that takes the cut axis as a whole.
+    fn without_gather(
+        &mut self,
+        op: &Op,
+        factors: &Factors,
+        operands: &[Operand<'_>],
+        result: &TensorSpec,
+        towards: Option<&P>,
+    ) -> Result<Option<Decision>> {
+        let tensors: Vec<&TensorSpec> = operands.iter().map(|operand| operand.tensor).collect();
+        let (mesh, tensors) = (self.mesh, (&tensors[..], result));
+        let call = |factors| Call { factors, operands, result, mesh, op: Some(op) };
+        if let Some(rule) = op.def().part {
+            let step = step_in_parts(&call(&factors.joined()), towards)?;
+            return self.windowed(op, rule, tensors, step);
+        }
+        if let (Some(rule), None) = (op.def().masked, towards) {
+            let step = step(&call(&factors.summed(masked_axis(op))))?;
+            return self.masked(op, rule, tensors, step);
+        }
+        Ok(None)
     }
 
     /// How each live node is computed, for arguments of these specs and outputs with the specs that

@@ -5,7 +5,7 @@ use super::each::Each;
 use super::stages::Specs;
 use girih_ir::ops::{Attrs, SliceDim};
 use girih_ir::sharding::P;
-use girih_ir::{GraphBuilder, Literal, NodeId, Op, OpCode, Result, Shape, TensorSpec};
+use girih_ir::{Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result, Shape, TensorSpec};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub(super) enum LocalOp {
     /// The op with the attributes for its parts, and ops that follow on its result.
     Ops(SmallVec<[Op; 1]>),
+    /// A program on its parts.
+    Program(Arc<Graph>),
     /// The processor has no element to reduce, and the op has no result for none.
     Neutral(Literal, Shape),
 }
@@ -26,6 +28,7 @@ impl LocalOp {
                 let part = b.emit(first.clone(), inputs)?;
                 rest.iter().try_fold(part, |part, op| b.emit(op.clone(), &[part]))
             }
+            LocalOp::Program(program) => Ok(b.inline(program, inputs)?[0]),
             LocalOp::Neutral(value, shape) => Ok(b.constant(*value, shape.clone())),
         }
     }

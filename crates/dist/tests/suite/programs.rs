@@ -6,7 +6,7 @@ use girih_dist::partition::partition;
 use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
 use girih_ir::sharding::{DeviceMesh, P};
 use girih_ir::testing::{Rng, random_graph};
-use girih_ir::{Array, DType, GraphBuilder, Op, OpCode, TensorSpec};
+use girih_ir::{Array, DType, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec};
 use std::sync::Arc;
 
 fn array(shape: &[usize], seed: usize) -> Array {
@@ -148,6 +148,42 @@ fn uneven_reshapes_send_only_what_parts_need() {
     // On the way there, the five rows of an example are sent together.
     let bytes: Vec<_> = found.exchanges().map(|e| (e.plan.kind, e.bytes())).collect();
     assert_eq!(bytes, [(Kind::Halo, 20 * 8), (Kind::Halo, 12 * 8)]);
+}
+
+/// A table that is cut along its rows is read where the rows are, and the results are added: an
+/// embedding, and the picked scores of a loss, that are parallel in the vocabulary.
+#[test]
+fn reads_along_a_cut_axis_are_partial_sums() {
+    let mesh = DeviceMesh::new(&[4], &["tp"]).unwrap();
+    let indices = |shape: &[usize], numbers: &[f64]| Array::from_f64(shape, DType::I32, numbers);
+    let take = (OpCode::Take, vec![10, 6], 0, indices(&[4], &[0., 9., -1., -10.]));
+    let along = (OpCode::TakeAlongAxis, vec![3, 10], 1, indices(&[3, 1], &[7., -2., 0.]));
+    for (code, shape, axis, indices) in [take, along] {
+        let mut b = GraphBuilder::default();
+        let table = b.input(TensorSpec::new(&shape[..], DType::F32));
+        let at = b.input(indices.spec().clone());
+        let output = b.emit(Op::new(code, Attrs::Axis(axis as u8)), &[table, at]).unwrap();
+        let graph = b.finish([output]);
+        let mut cut = P::new(vec![None::<&str>; axis]);
+        cut.dims.push("tp".into());
+        let arguments = [array(&shape, 1), indices];
+        let found = check(&graph, &mesh, &[cut.clone(), P::default()], &arguments, &[None]);
+        let collectives: Vec<_> = found.exchanges().map(|e| (e.plan.kind, e.bytes())).collect();
+        let bytes = graph.spec(output).size_bytes();
+        // Ten rows over four processors are 3, 3, 3 and 1. A large result is not worth it.
+        let expected = match 2 * bytes <= graph.spec(table).size_bytes() {
+            true => (Kind::AllReduce(OpCode::Add), 2 * 3 * bytes),
+            false => (Kind::AllGather, 3 * graph.spec(table).size_bytes()),
+        };
+        assert_eq!(collectives, [expected]);
+        // An index out of bounds fails on all processors.
+        let wrong = Array::splat(arguments[1].spec().clone(), Literal::from_i64(DType::I32, 10));
+        let program = &found.stages[0].programs[3];
+        let part =
+            Array::splat(program.spec(NodeId(0)).clone(), Literal::from_f64(DType::F32, 0.0));
+        let run = girih_reference::evaluate(program, &[part, wrong]);
+        assert!(collectives[0].0 == Kind::AllGather || run.unwrap_err().to_string().contains("10"));
+    }
 }
 
 #[test]

@@ -131,6 +131,9 @@ pub struct OpDef {
     pub factors: Factoring,
     /// For an op that moves elements along an axis, its parts: see [`PartRule`].
     pub part: Option<PartRule>,
+    /// For an op that reads the first operand at indices along an axis, its contribution on a part of
+    /// the axis: see [`masked::MaskRule`].
+    pub masked: Option<masked::MaskRule>,
     /// The operands in which the op is linear. By default the class decides.
     pub linear: Linearity,
     /// Reverse-mode rule; the forward-mode rule is its transpose.
@@ -252,6 +255,7 @@ impl OpDef {
         item_rank: ItemRank::Row,
         factors: Factoring::ByClass,
         part: None,
+        masked: None,
         linear: Linearity::ByClass,
         derivative: Derivative::Zero("it is a leaf"),
         batching: None,

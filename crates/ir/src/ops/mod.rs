@@ -26,6 +26,7 @@ pub mod index;
 pub mod leaf;
 pub mod linalg;
 pub mod linearity;
+pub mod masked;
 pub mod norm;
 mod op;
 pub mod parts;
