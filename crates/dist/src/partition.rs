@@ -19,6 +19,7 @@ mod exchange;
 mod expand;
 mod local;
 mod masked;
+mod regions;
 mod stages;
 mod windows;
 
@@ -177,6 +178,8 @@ struct Partitioner<'a> {
     /// Shape and dtype of the parts of a tensor.
     locals: HashMap<(P, TensorSpec), Specs>,
     changes: Changes,
+    /// Branches and loops on parts, by their address and the specs of their operands.
+    regions: HashMap<(usize, Vec<P>), regions::Known>,
     /// The other specs under which a value is there.
     versions: HashMap<ValueId, Vec<(P, ValueId)>>,
 }
@@ -189,6 +192,7 @@ impl<'a> Partitioner<'a> {
             user: None,
             locals: HashMap::new(),
             changes: HashMap::new(),
+            regions: HashMap::new(),
             versions: HashMap::new(),
         }
     }

@@ -144,7 +144,12 @@ impl Partitioner<'_> {
         let tensors: Vec<&TensorSpec> = operands.iter().map(|(_, tensor)| *tensor).collect();
         let whole = vec![P::default(); operands.len()];
         let whole = Decision::new(whole, P::default(), None, false);
-        let Ok(factors) = op.factors(&tensors, result) else { return Ok(whole) };
+        let Ok(factors) = op.factors(&tensors, result) else {
+            return match towards {
+                Some(_) => Ok(whole),
+                None => Ok(self.in_regions(op, operands, result)?.unwrap_or(whole)),
+            };
+        };
         let specs = operands.iter().map(|&(spec, tensor)| Operand { tensor, spec });
         let specs: Vec<Operand<'_>> = specs.collect();
         let mesh = self.mesh;

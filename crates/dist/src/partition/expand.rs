@@ -1,11 +1,15 @@
 //! Decomposition of composites that would need a whole axis which is cut: their reductions are cheaper
-//! to combine than their operands to gather.
+//! to combine than their operands to gather. Calls are replaced by their bodies, also checkpoints, whose
+//! values a processor then keeps.
 
 use super::Partitioner;
 use super::decide::Decision;
 use crate::ownership::parts;
+use girih_ir::ops::control::{Control, ControlOp};
 use girih_ir::sharding::P;
 use girih_ir::{Class, Graph, GraphBuilder, Node, NodeId, Op, Result, TensorSpec};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// A graph in which composites are decomposed.
 pub(super) struct Expanded {
@@ -18,6 +22,10 @@ pub(super) struct Expanded {
     pub specs: Vec<P>,
 }
 
+/// A call with the results of its body. It is kept, since its address may be another's when it is
+/// dropped.
+type Called = (Arc<Control>, Vec<NodeId>);
+
 struct Expansion<'p, 'm> {
     partitioner: &'p mut Partitioner<'m>,
     b: GraphBuilder,
@@ -25,6 +33,8 @@ struct Expansion<'p, 'm> {
     origin: Vec<NodeId>,
     /// The node of the original graph.
     at: NodeId,
+    /// The results of calls, by address and operands.
+    calls: HashMap<(usize, Vec<NodeId>), Called>,
 }
 
 impl Partitioner<'_> {
@@ -33,7 +43,8 @@ impl Partitioner<'_> {
         let mut given = arguments.iter();
         let (b, at) = (GraphBuilder::default(), NodeId(0));
         let (specs, origin) = (Vec::new(), Vec::new());
-        let mut expansion = Expansion { partitioner: self, b, specs, origin, at };
+        let calls = HashMap::new();
+        let mut expansion = Expansion { partitioner: self, b, specs, origin, at, calls };
         let live = graph.live();
         let mut nodes: Vec<NodeId> = Vec::with_capacity(graph.len());
         for (id, node) in graph.nodes() {
@@ -68,28 +79,51 @@ impl Expansion<'_, '_> {
     }
 
     fn add(&mut self, op: &Op, spec: &TensorSpec, inputs: &[NodeId]) -> Result<NodeId> {
+        if let (Some(ControlOp::Call), Some((result, control))) =
+            (op.code.control(), op.as_control())
+        {
+            return Ok(self.called(control, inputs)?[result]);
+        }
         let operands = inputs.iter().map(|i| (&self.specs[i.index()], self.b.spec(*i)));
         let operands: Vec<(&P, &TensorSpec)> = operands.collect();
         let Decision { wanted, found, .. } =
             self.partitioner.decision(op, spec, &operands, None)?;
-        let gathers = operands.iter().zip(&wanted);
-        let gathers = gathers.into_iter().any(|((from, _), to)| self.partitioner.gathers(from, to));
-        match gathers && op.class() == Class::Composite && op.def().decompose.is_some() {
-            true => self.decomposed(op, inputs),
-            false => Ok(self.append(op, spec, inputs, found)),
+        let mut gathers = operands.iter().zip(&wanted);
+        let gathers = gathers.any(|((from, _), to)| self.partitioner.gathers(from, to));
+        if !(gathers && op.class() == Class::Composite && op.def().decompose.is_some()) {
+            return Ok(self.append(op, spec, inputs, found));
         }
-    }
-
-    fn decomposed(&mut self, op: &Op, inputs: &[NodeId]) -> Result<NodeId> {
         let mut b = GraphBuilder::default();
         let leaf = |i: &NodeId| b.input(self.b.spec(*i).clone());
         let arguments: Vec<NodeId> = inputs.iter().map(leaf).collect();
         let output = b.decompose(op, &arguments)?;
-        let graph = b.finish([output]);
+        Ok(self.inlined(&b.finish([output]), inputs)?[0])
+    }
+
+    /// The results of a call, whose body is recorded once.
+    fn called(&mut self, control: &Arc<Control>, inputs: &[NodeId]) -> Result<Vec<NodeId>> {
+        let key = (Arc::as_ptr(control) as usize, inputs.to_vec());
+        if let Some((_, known)) = self.calls.get(&key) {
+            return Ok(known.clone());
+        }
+        let results = self.inlined(control.body(), inputs)?;
+        self.calls.insert(key, (control.clone(), results.clone()));
+        Ok(results)
+    }
+
+    /// Adds the nodes of a graph of inputs, and returns its outputs.
+    fn inlined(&mut self, graph: &Graph, inputs: &[NodeId]) -> Result<Vec<NodeId>> {
         let live = graph.live();
-        let mut nodes: Vec<Option<NodeId>> = inputs.iter().copied().map(Some).collect();
-        nodes.resize(graph.len(), None);
-        for (id, node) in graph.nodes().skip(inputs.len()).filter(|(id, _)| live[id.index()]) {
+        let mut inputs = inputs.iter();
+        let mut nodes: Vec<Option<NodeId>> = vec![None; graph.len()];
+        for (id, node) in graph.nodes() {
+            if node.op.takes_argument() {
+                nodes[id.index()] = inputs.next().copied();
+                continue;
+            }
+            if !live[id.index()] {
+                continue;
+            }
             let operand = |i: &NodeId| nodes[i.index()].expect("operands come first");
             let inputs: Vec<NodeId> = node.inputs.iter().map(operand).collect();
             nodes[id.index()] = Some(match node.op.class() {
@@ -97,6 +131,7 @@ impl Expansion<'_, '_> {
                 _ => self.add(&node.op, &node.spec, &inputs)?,
             });
         }
-        Ok(nodes[output.index()].expect("the output is live"))
+        let outputs = graph.outputs().iter();
+        Ok(outputs.map(|id| nodes[id.index()].expect("outputs are live")).collect())
     }
 }

@@ -3,6 +3,7 @@
 use crate::simulator::check;
 use girih_dist::Kind;
 use girih_dist::partition::partition;
+use girih_ir::ops::control::Control;
 use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
 use girih_ir::sharding::{DeviceMesh, P};
 use girih_ir::testing::{Rng, random_graph};
@@ -184,6 +185,42 @@ fn reads_along_a_cut_axis_are_partial_sums() {
         let run = girih_reference::evaluate(program, &[part, wrong]);
         assert!(collectives[0].0 == Kind::AllGather || run.unwrap_err().to_string().contains("10"));
     }
+}
+
+/// A recurrent layer with data parallelism: the loop runs on each processor's part of the batch, forward
+/// and backward, and the derivative of the weights is added at its end.
+#[test]
+fn a_loop_without_exchanges_runs_on_parts() {
+    let mesh = DeviceMesh::new(&[2], &["dp"]).unwrap();
+    let f32s = |shape: &[usize]| TensorSpec::new(shape, DType::F32);
+    let mut b = GraphBuilder::default();
+    let [h, x, w] = [[4, 3], [4, 3], [3, 3]].map(|shape| b.input(f32s(&shape)));
+    let product = b.matmul(h, w).unwrap();
+    let sum = b.add(product, x).unwrap();
+    let next = b.op(OpCode::Tanh, &[sum]).unwrap();
+    let body = b.finish([next, next]);
+    let control = Control {
+        regions: vec![body].into(),
+        carries: 1,
+        slices: 1,
+        length: 5.into(),
+        ..Control::default()
+    };
+    let mut b = GraphBuilder::default();
+    let xs = b.input(f32s(&[5, 4, 3]));
+    let w = b.input(f32s(&[3, 3]));
+    let target = b.input(f32s(&[4, 3]));
+    let zero = b.constant(Literal::from_f64(DType::F32, 0.0), [4, 3]);
+    let last = b.emit(Op::control(OpCode::Scan, Arc::new(control), 0), &[zero, xs, w]).unwrap();
+    let error = b.sub(last, target).unwrap();
+    let graph = b.finish([last]);
+    let graph = girih_transform::vjp(&graph, &[last], &[error], &[w]).unwrap();
+    let specs = ["<*, dp>", "<>", "<dp>"].map(spec);
+    let arguments = [array(&[5, 4, 3], 1), array(&[3, 3], 2), array(&[4, 3], 3)];
+    let found = check(&graph, &mesh, &specs, &arguments, &[None, None]);
+    assert_eq!(found.outputs[0].1.to_string(), "<dp, *>");
+    let collectives: Vec<_> = found.exchanges().map(|e| (e.plan.kind, e.bytes())).collect();
+    assert_eq!(collectives, [(Kind::AllReduce(OpCode::Add), 2 * 9 * 4)]);
 }
 
 #[test]
