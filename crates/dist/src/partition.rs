@@ -178,6 +178,9 @@ struct Partitioner<'a> {
     /// Shape and dtype of the parts of a tensor.
     locals: HashMap<(P, TensorSpec), Specs>,
     changes: Changes,
+    windowed: HashMap<windows::Key, Option<Decision>>,
+    /// The changes from a spec to windows, by their address.
+    window_changes: HashMap<(P, usize), Arc<Change>>,
     /// Branches and loops on parts, by their address and the specs of their operands.
     regions: HashMap<(usize, Vec<P>), regions::Known>,
     /// The other specs under which a value is there.
@@ -192,6 +195,8 @@ impl<'a> Partitioner<'a> {
             user: None,
             locals: HashMap::new(),
             changes: HashMap::new(),
+            windowed: HashMap::new(),
+            window_changes: HashMap::new(),
             regions: HashMap::new(),
             versions: HashMap::new(),
         }

@@ -31,10 +31,30 @@ fn ranges_of(rect: &Rect) -> Vec<Range<usize>> {
     all.map(|(&start, &len)| start..start + len).collect()
 }
 
+/// What the windows of an op depend on: the op, its operands, and the specs of operands and result.
+pub(super) type Key = (Op, Vec<TensorSpec>, Vec<P>);
+
 impl Partitioner<'_> {
     /// How an op is computed on windows of its operands, for specs in which the axes along which it
     /// moves elements are cut; `None` if a processor cannot compute its part.
     pub(super) fn windowed(
+        &mut self,
+        op: &Op,
+        rule: PartRule,
+        (operands, result): (&[&TensorSpec], &TensorSpec),
+        step: Step,
+    ) -> Result<Option<Decision>> {
+        let specs = [&step.operands[..], std::slice::from_ref(&step.result)].concat();
+        let key = (op.clone(), operands.iter().map(|&spec| spec.clone()).collect(), specs);
+        if let Some(known) = self.windowed.get(&key) {
+            return Ok(known.clone());
+        }
+        let decision = self.new_windows(op, rule, (operands, result), step)?;
+        self.windowed.insert(key, decision.clone());
+        Ok(decision)
+    }
+
+    fn new_windows(
         &mut self,
         op: &Op,
         rule: PartRule,
@@ -77,25 +97,39 @@ impl Partitioner<'_> {
         if value.spec.partial != to.partial {
             value = Sharded { value: self.resharded(&value, &to, tensor)?, spec: to.clone() };
         }
-        let old = self.rectangles(&value.spec, tensor)?;
         let part = |rect: &Rect| TensorSpec::new(&rect.extent[..], tensor.dtype);
         let specs = Arc::new(Each::collect(window.iter().map(part)));
         if let Some(value) = self.stages.refilled(value.value, &specs) {
             return Ok(value);
         }
-        let change = match old.iter().zip(&window[..]).all(|(old, new)| old.contains(new)) {
-            true => {
-                let kept = old.iter().zip(&window[..]).map(|(old, new)| kept(old, new));
-                Change::Slice(Each::collect(kept), Vec::new(), None)
-            }
-            false => {
-                let (from, to) = (self.sharding(&value.spec)?, self.sharding(&to)?);
-                let plan = Arc::new(reshard_to_rects(&from, window, tensor.shape.hints())?);
-                let moved = plan.bytes_moved(1);
-                let window = Some(window.clone());
-                Change::Exchange { shardings: [from, to], window, plan, moved }
+        // Known windows are kept, so that their addresses are theirs.
+        let key = (value.spec.clone(), window.as_ptr() as usize);
+        let change = match self.window_changes.get(&key) {
+            Some(known) => known.clone(),
+            None => {
+                let change = Arc::new(self.change_to_window(&value.spec, &to, window, tensor)?);
+                self.window_changes.insert(key, change.clone());
+                change
             }
         };
         self.changed(value.value, &change, specs, tensor)
+    }
+
+    fn change_to_window(
+        &self,
+        from: &P,
+        to: &P,
+        window: &Window,
+        tensor: &TensorSpec,
+    ) -> Result<Change> {
+        let old = self.rectangles(from, tensor)?;
+        if old.iter().zip(&window[..]).all(|(old, new)| old.contains(new)) {
+            let kept = old.iter().zip(&window[..]).map(|(old, new)| kept(old, new));
+            return Ok(Change::Slice(Each::collect(kept), Vec::new(), None));
+        }
+        let shardings = [self.sharding(from)?, self.sharding(to)?];
+        let plan = reshard_to_rects(&shardings[0], window, tensor.shape.hints())?;
+        let (moved, plan) = (plan.bytes_moved(1), Arc::new(plan));
+        Ok(Change::Exchange { shardings, window: Some(window.clone()), plan, moved })
     }
 }

@@ -120,6 +120,16 @@ fn outputs(specs: &[P]) -> Vec<Option<P>> {
     specs[2..].iter().cloned().map(Some).collect()
 }
 
+fn arguments(graph: &Graph) -> Vec<Array> {
+    let arguments = graph.arguments().enumerate().map(|(seed, id)| {
+        let spec = graph.spec(id);
+        let element = |i: usize| ((i * 7 + seed * 3) % 11) as f64 / 8.0 - 0.6;
+        let elements: Vec<f64> = (0..spec.numel()).map(element).collect();
+        Array::from_f64(spec.shape.clone(), spec.dtype, &elements)
+    });
+    arguments.collect()
+}
+
 fn moved(plan: &Partition) -> usize {
     plan.exchanges().map(|exchange| exchange.bytes()).sum()
 }
@@ -129,14 +139,7 @@ fn a_small_step_equals_the_reference_and_moves_what_megatron_does() {
     let model = Model { layers: 2, batch: 2, sequence: 3, heads: 2, width: 4 };
     let (graph, specs) = model.step().unwrap();
     let mesh = DeviceMesh::new(&[2, 2], &["dp", "tp"]).unwrap();
-    let arguments = graph.arguments().enumerate().map(|(seed, id)| {
-        let spec = graph.spec(id);
-        let element = |i: usize| ((i * 7 + seed * 3) % 11) as f64 / 8.0 - 0.6;
-        let elements: Vec<f64> = (0..spec.numel()).map(element).collect();
-        Array::from_f64(spec.shape.clone(), spec.dtype, &elements)
-    });
-    let arguments: Vec<Array> = arguments.collect();
-    let plan = check(&graph, &mesh, &specs, &arguments, &outputs(&specs));
+    let plan = check(&graph, &mesh, &specs, &arguments(&graph), &outputs(&specs));
     assert!(moved(&plan) <= model.bound(2, 2), "{} bytes", moved(&plan));
 }
 
@@ -160,4 +163,25 @@ fn a_step_of_48_layers_is_planned_for_1024_processors() {
     // The gradients of the activations that enter are not needed, so there is one all-reduce less.
     let activations = plan.exchanges().filter(|exchange| exchange.tensor.shape.rank() == 3);
     assert_eq!(activations.count(), 4 * 48 - 1);
+}
+
+/// Parameters that are cut over the processors of data parallelism (ZeRO-3) are gathered for the forward
+/// and for the backward half, and their derivatives are scattered: three times their bytes.
+#[test]
+fn cut_parameters_are_gathered_where_they_are_used() {
+    let zero = |specs: &mut Vec<P>| specs[2..].fill("<dp>".parse().unwrap());
+    let model = Model { layers: 1, batch: 4, sequence: 3, heads: 2, width: 4 };
+    let (graph, mut specs) = model.step().unwrap();
+    zero(&mut specs);
+    let mesh = DeviceMesh::new(&[4], &["dp"]).unwrap();
+    check(&graph, &mesh, &specs, &arguments(&graph), &outputs(&specs));
+    let model = Model { layers: 4, batch: 32, sequence: 2048, heads: 96, width: 12288 };
+    let (graph, mut specs) = model.step().unwrap();
+    zero(&mut specs);
+    let mesh = DeviceMesh::new(&[32], &["dp"]).unwrap().ghost();
+    let plan = partition(&graph, &mesh, &specs, &outputs(&specs)).unwrap();
+    let elements: usize =
+        parameters(model.width).iter().map(|(shape, _)| shape.iter().product::<usize>()).sum();
+    assert!(moved(&plan) <= 3 * 31 * 4 * model.layers * elements, "{} bytes", moved(&plan));
+    assert_eq!(programs(&plan), 1);
 }
