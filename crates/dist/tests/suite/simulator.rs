@@ -46,7 +46,6 @@ fn exchanged(parts: &Parts, exchange: &Exchange) -> Vec<Array> {
 pub fn run(
     graph: &Graph,
     mesh: &DeviceMesh,
-    specs: &[P],
     arguments: &[Array],
     found: &Partition,
 ) -> Vec<Vec<Array>> {
@@ -61,7 +60,8 @@ pub fn run(
                     Source::Value(value) => parts[&value][at].clone(),
                     Source::Argument(index) => match nodes[index].op.code {
                         OpCode::Input | OpCode::Parameter => {
-                            let sharding = Sharding::new(mesh.clone(), specs[index].clone());
+                            let sharding =
+                                Sharding::new(mesh.clone(), found.arguments[index].clone());
                             let shape = arguments[index].spec().shape.hints();
                             part(
                                 &arguments[index],
@@ -121,7 +121,7 @@ pub fn check(
 ) -> Partition {
     let dense = evaluate(graph, arguments).expect("the program runs");
     let found = partition(graph, mesh, specs, wanted).unwrap();
-    let outputs = run(graph, mesh, specs, arguments, &found);
+    let outputs = run(graph, mesh, arguments, &found);
     for ((dense, parts), (_, spec)) in dense.iter().zip(&outputs).zip(&found.outputs) {
         let sharding = Sharding::new(mesh.clone(), spec.clone()).unwrap();
         let rects = rectangles(&sharding, dense.spec().shape.hints()).unwrap();
