@@ -67,7 +67,7 @@ struct Sharded {
 /// Partitions a graph without symbolic sizes over a mesh. `arguments` has the spec of each argument
 /// of the graph, of which those of scalars and random keys are not used; an open dimension may take
 /// axes that its users want. `outputs` has the specs that the outputs shall have, or `None` for those
-/// that follow.
+/// that follow. A value for which the graph's side table has a spec has this one.
 ///
 /// Errors: [`girih_ir::Error::InvalidArgument`] for specs that are not valid for their tensors.
 ///
@@ -289,6 +289,9 @@ impl<'a> Partitioner<'a> {
                 Ok(b.append(Node { op: node.op.clone(), inputs, spec: node.spec.clone() }))
             }),
         };
-        Ok(Sharded { value: value?, spec })
+        let value = Sharded { value: value?, spec };
+        let Some(fixed) = &decision.fixed else { return Ok(value) };
+        let spec = self.plain(fixed, node.spec.shape.rank());
+        Ok(Sharded { value: self.resharded(&value, fixed, &node.spec)?, spec })
     }
 }

@@ -8,6 +8,8 @@
 //! its operands: so constants, draws and what is computed from them follow demand. Likewise open
 //! dimensions of arguments take the axes that their users agree on.
 //!
+//! A value with a spec in the graph's side table has it for all its users, who decide nothing then.
+//!
 //! A backward decision is made once and never taken back, so there is an end.
 
 use super::Partitioner;
@@ -30,6 +32,8 @@ pub(super) struct Decision {
     pub found: P,
     /// The op of each processor; `None` for the op itself on whole operands, and for leaves.
     pub ops: Option<Each<LocalOp>>,
+    /// The spec that the graph's side table gives the value, in which users get it.
+    pub fixed: Option<P>,
     /// True if users see partial values combined.
     combined: bool,
     /// True if the op itself makes partial values.
@@ -104,7 +108,7 @@ pub(super) fn is_tensor_argument(op: &Op) -> bool {
 
 impl Decision {
     fn new(wanted: Vec<P>, found: P, ops: Option<Each<LocalOp>>, reduces: bool) -> Decision {
-        Decision { wanted, windows: None, found, ops, combined: false, reduces }
+        Decision { wanted, windows: None, found, ops, fixed: None, combined: false, reduces }
     }
 
     /// With partial values that the op itself makes.
@@ -125,9 +129,10 @@ impl Decision {
 
     /// The spec that users see.
     pub fn shown(&self) -> P {
-        match self.combined {
-            true => P { partial: Default::default(), ..self.found.clone() },
-            false => self.found.clone(),
+        match &self.fixed {
+            Some(fixed) => fixed.clone(),
+            None if self.combined => P { partial: Default::default(), ..self.found.clone() },
+            None => self.found.clone(),
         }
     }
 }
@@ -258,6 +263,8 @@ impl Deciding<'_, '_, '_> {
 
     /// Sets a decision. True if users see another spec.
     fn replace(&mut self, id: NodeId, mut decision: Decision) -> bool {
+        let (mesh, fixed) = (self.partitioner.mesh, self.graph.partition(id));
+        decision.fixed = fixed.map(|spec| opened(mesh, spec, &decision.found));
         let place = &mut self.decisions[id.index()];
         decision.combined = place.as_ref().is_some_and(|old| old.combined);
         let is_new = place.as_ref().is_none_or(|old| old.shown() != decision.shown());
@@ -308,8 +315,12 @@ impl Deciding<'_, '_, '_> {
             if !self.live[at] {
                 continue;
             }
-            let want = std::mem::take(&mut wants[at]);
+            let mut want = std::mem::take(&mut wants[at]);
             let decision = self.decisions[at].as_mut().expect("live nodes are decided");
+            if let Some(fixed) = &decision.fixed {
+                want = Wants::default();
+                want.add(fixed, &decision.found);
+            }
             if want.combined && !decision.combined {
                 (decision.combined, self.changed[at], any) = (true, true, true);
             }

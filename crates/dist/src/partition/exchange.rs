@@ -12,7 +12,7 @@ use crate::{Assembly, Reshard, reshard};
 use girih_ir::ops::SliceDim;
 use girih_ir::sharding::{AxisRef, P, Sharding};
 use girih_ir::{Literal, NodeId, OpCode, Result, TensorSpec};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// A value that changes its sharding by transfers between processors.
@@ -50,6 +50,22 @@ impl Exchange {
                 self.plan.lowered((from.mesh(), old), new, self.tensor.dtype)
             }
         }
+    }
+
+    /// The names of the mesh's axes along which something moves, in the mesh's order.
+    pub fn axes(&self) -> Vec<&str> {
+        let mesh = self.shardings[0].mesh();
+        let places: HashMap<u32, Vec<usize>> =
+            (0..mesh.len()).map(|at| (mesh.device(at), mesh.coordinates(at))).collect();
+        let mut moves = vec![false; mesh.rank()];
+        for transfer in self.plan.crossing() {
+            let ends = places[&transfer.source].iter().zip(&places[&transfer.target]);
+            moves.iter_mut().zip(ends).for_each(|(moves, (from, to))| *moves |= from != to);
+            if moves.iter().all(|moves| *moves) {
+                break;
+            }
+        }
+        mesh.axes().zip(moves).filter(|(_, moves)| *moves).map(|(axis, _)| axis).collect()
     }
 
     /// The bytes that cross between processors.

@@ -6,7 +6,7 @@ use super::Partitioner;
 use super::decide::Decision;
 use crate::ownership::parts;
 use girih_ir::ops::control::{Control, ControlOp};
-use girih_ir::sharding::P;
+use girih_ir::sharding::{P, Sharding};
 use girih_ir::{Class, Graph, GraphBuilder, Node, NodeId, Op, Result, TensorSpec};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -58,8 +58,17 @@ impl Partitioner<'_> {
                 true => expansion.add(&node.op, &node.spec, &inputs)?,
                 false => expansion.append(&node.op, &node.spec, &inputs, spec),
             });
+            if let Some(fixed) = graph.partition(id) {
+                fixed.check(expansion.partitioner.mesh, node.spec.shape.rank())?;
+                expansion.specs[nodes[id.index()].index()] = fixed.clone();
+            }
         }
-        let graph = expansion.b.finish(graph.outputs().iter().map(|id| nodes[id.index()]));
+        let mut expanded = expansion.b.finish(graph.outputs().iter().map(|id| nodes[id.index()]));
+        for (id, spec) in graph.partitions() {
+            let sharding = Sharding::new(expansion.partitioner.mesh.clone(), spec.clone())?;
+            expanded.set_sharding(nodes[id.index()], sharding)?;
+        }
+        let graph = expanded;
         Ok(Expanded { graph, origin: expansion.origin, nodes, specs: expansion.specs })
     }
 

@@ -5,9 +5,9 @@ use girih_dist::Kind;
 use girih_dist::partition::partition;
 use girih_ir::ops::control::Control;
 use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
-use girih_ir::sharding::{DeviceMesh, P};
+use girih_ir::sharding::{DeviceMesh, P, Sharding};
 use girih_ir::testing::{Rng, random_graph};
-use girih_ir::{Array, DType, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec};
+use girih_ir::{Array, Class, DType, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec};
 use std::sync::Arc;
 
 fn array(shape: &[usize], seed: usize) -> Array {
@@ -223,6 +223,37 @@ fn a_loop_without_exchanges_runs_on_parts() {
     assert_eq!(collectives, [(Kind::AllReduce(OpCode::Add), 2 * 9 * 4)]);
 }
 
+/// A spec in the graph's side table wins over what its operands and its users would choose.
+#[test]
+fn constraints_in_the_graph_are_kept() {
+    let mesh = DeviceMesh::new(&[2, 2], &["x", "y"]).unwrap();
+    let graph = |fixed: &str| {
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([4, 8], DType::F32));
+        let y = b.exp(x).unwrap();
+        let z = b.neg(y).unwrap();
+        let mut graph = b.finish([z, y]);
+        graph.set_sharding(y, Sharding::new(mesh.clone(), spec(fixed)).unwrap()).unwrap();
+        graph
+    };
+    for (fixed, kinds, outputs) in [
+        ("<*, x>", vec![Kind::AllToAll], ["<*, x>", "<*, x>"]),
+        ("<(x, y), *>", vec![], ["<(x, y), *>", "<(x, y), *>"]),
+        ("<?, y>", vec![], ["<x, y>", "<x, y>"]),
+        ("<>", vec![Kind::AllGather], ["<*, *>", "<*, *>"]),
+    ] {
+        let found =
+            check(&graph(fixed), &mesh, &[spec("<x>")], &[array(&[4, 8], 1)], &[None, None]);
+        let collectives: Vec<_> = found.exchanges().map(|e| e.plan.kind).collect();
+        assert_eq!(collectives, kinds, "{fixed}");
+        let specs: Vec<String> = found.outputs.iter().map(|(_, spec)| spec.to_string()).collect();
+        assert_eq!(specs, outputs, "{fixed}");
+    }
+    let wanted = [Some(spec("<y>")), None];
+    let found = check(&graph("<x>"), &mesh, &[spec("<x>")], &[array(&[4, 8], 1)], &wanted);
+    assert_eq!(found.exchanges().next().unwrap().user, None, "only the output is resharded");
+}
+
 #[test]
 fn random_programs_on_random_meshes_equal_the_reference() {
     let count = girih_ir::testing::mutations(400);
@@ -247,7 +278,7 @@ fn random_programs_on_random_meshes_equal_the_reference() {
             1 => (DeviceMesh::new(&[3], &["x"]).unwrap(), &["x"]),
             _ => (DeviceMesh::new(&[2, 2], &["x", "y"]).unwrap(), &["x", "y"]),
         };
-        let mut random = |rank: usize| {
+        let random = |rank: usize, rng: &mut Rng| {
             let mut spec = P::default();
             spec.dims.resize(rank, Default::default());
             for &axis in axes {
@@ -260,12 +291,21 @@ fn random_programs_on_random_meshes_equal_the_reference() {
             spec
         };
         let specs: Vec<P> =
-            graph.arguments().map(|id| random(graph.spec(id).shape.rank())).collect();
+            graph.arguments().map(|id| random(graph.spec(id).shape.rank(), &mut rng)).collect();
         let outputs: Vec<Option<P>> = graph
             .outputs()
             .iter()
-            .map(|id| (seed % 2 == 0).then(|| random(graph.spec(*id).shape.rank())))
+            .map(|id| (seed % 2 == 0).then(|| random(graph.spec(*id).shape.rank(), &mut rng)))
             .collect();
+        let mut graph = graph;
+        for id in graph.ids() {
+            let node = graph.node(id);
+            let (rank, is_leaf) = (node.spec.shape.rank(), node.op.class() == Class::Leaf);
+            if !is_leaf && rng.below(8) == 0 {
+                let fixed = Sharding::new(mesh.clone(), random(rank, &mut rng)).unwrap();
+                graph.set_sharding(id, fixed).unwrap();
+            }
+        }
         check(&graph, &mesh, &specs, &arguments, &outputs);
     }
 }

@@ -2,7 +2,7 @@
 //! moves, and how long it takes to plan.
 
 use crate::simulator::check;
-use girih_dist::partition::{Partition, Stage, partition};
+use girih_dist::partition::{Exchange, Partition, Stage, partition};
 use girih_ir::ops::{Attrs, Real};
 use girih_ir::sharding::{DeviceMesh, P};
 use girih_ir::{Array, DType, Graph, GraphBuilder, NodeId, Op, OpCode, Result, TensorSpec};
@@ -163,6 +163,9 @@ fn a_step_of_48_layers_is_planned_for_1024_processors() {
     // The gradients of the activations that enter are not needed, so there is one all-reduce less.
     let activations = plan.exchanges().filter(|exchange| exchange.tensor.shape.rank() == 3);
     assert_eq!(activations.count(), 4 * 48 - 1);
+    let axes = |exchange: &Exchange| exchange.axes().join(" ");
+    let axes: HashSet<String> = plan.exchanges().map(axes).collect();
+    assert!(axes.contains("dp") && axes.contains("tp"), "{axes:?}");
 }
 
 /// Parameters that are cut over the processors of data parallelism (ZeRO-3) are gathered for the forward
