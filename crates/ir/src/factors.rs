@@ -168,9 +168,9 @@ impl Factors {
     }
 
     /// The relation in which an axis that is whole in the result is one pointwise factor of the result
-    /// and of the operands in which it is whole, too. An op that [has parts](crate::ops::OpPart) can
+    /// and of the first `operands` in which it is whole, too. An op that [has parts](crate::ops::OpPart) can
     /// be cut along it, in the parts of each tensor's own size.
-    pub fn joined(&self) -> Factors {
+    pub fn joined(&self, operands: usize) -> Factors {
         let mut joined = self.clone();
         let whole = |axis: &AxisFactors| match axis[..] {
             [only] => Some(only).filter(|&f| self.factors[f].role == Role::Whole),
@@ -178,7 +178,7 @@ impl Factors {
         };
         for (at, axis) in self.result.iter().enumerate() {
             let Some(factor) = whole(axis) else { continue };
-            for operand in &mut joined.operands {
+            for operand in joined.operands.iter_mut().take(operands) {
                 if let Some(own) = operand.get_mut(at).filter(|own| whole(own).is_some()) {
                     own.clone_from(axis);
                 }

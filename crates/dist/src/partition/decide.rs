@@ -190,7 +190,9 @@ impl Partitioner<'_> {
         let (mesh, tensors) = (self.mesh, (&tensors[..], result));
         let call = |factors| Call { factors, operands, result, mesh, op: Some(op) };
         if let Some(rule) = op.def().part {
-            let step = step_in_parts(&call(&factors.joined()), towards)?;
+            // Operands that are combined are cut alike; others, such as kernels, are not cut along.
+            let alike = if op.class() == Class::Combine { operands.len() } else { 1 };
+            let step = step_in_parts(&call(&factors.joined(alike)), towards)?;
             return self.windowed(op, rule, tensors, step);
         }
         if let (Some(rule), None) = (op.def().masked, towards) {

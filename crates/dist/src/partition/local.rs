@@ -16,7 +16,7 @@ pub(super) enum LocalOp {
     Ops(SmallVec<[Op; 1]>),
     /// A program on its parts.
     Program(Arc<Graph>),
-    /// The processor has no element to reduce, and the op has no result for none.
+    /// The processor has no element to reduce, and the op has no result for none; or no part.
     Neutral(Literal, Shape),
 }
 

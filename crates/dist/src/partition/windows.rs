@@ -1,4 +1,4 @@
-//! Ops that move elements along a cut axis, such as slices and pads: each processor gets the elements
+//! Ops that move elements along a cut axis or combine neighbours, such as slices and convolutions: each processor gets the elements
 //! that its part of the result needs, its *window* of each operand, instead of whole operands.
 
 use super::decide::Decision;
@@ -10,9 +10,10 @@ use super::{Partitioner, Sharded};
 use crate::propagate::Step;
 use crate::rect::{Extent, Rect};
 use crate::reshard::reshard_to_rects;
-use girih_ir::ops::{OpCall, PartRule};
+use girih_ir::ops::{OpCall, OpPart, PartRule};
 use girih_ir::sharding::P;
-use girih_ir::{Op, Result, TensorSpec};
+use girih_ir::{Literal, Op, Result, Shape, TensorSpec};
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,6 +25,11 @@ fn rect_of(ranges: &[Range<usize>]) -> Rect {
         start: ranges.iter().map(|range| range.start).collect(),
         extent: ranges.iter().map(|range| range.len()).collect(),
     }
+}
+
+/// No elements of a tensor.
+fn nothing(tensor: &TensorSpec) -> Rect {
+    Rect::whole(&vec![0; tensor.shape.rank()])
 }
 
 fn ranges_of(rect: &Rect) -> Vec<Range<usize>> {
@@ -59,22 +65,36 @@ impl Partitioner<'_> {
         op: &Op,
         rule: PartRule,
         (operands, result): (&[&TensorSpec], &TensorSpec),
-        Step { operands: wanted, result: found, .. }: Step,
+        Step { operands: wanted, result: found, reduced }: Step,
     ) -> Result<Option<Decision>> {
+        if !reduced.is_empty() {
+            return Ok(None);
+        }
         let rects = self.rectangles(&found, result)?;
         let call = OpCall { op, inputs: operands };
         let mut windows: Vec<Vec<Rect>> = vec![Vec::new(); operands.len()];
         let mut forms = Vec::with_capacity(rects.len());
         for rect in &rects {
-            let part = rule(call, result, &ranges_of(rect));
-            let own: Vec<Rect> = part.operands.iter().map(|ranges| rect_of(ranges)).collect();
+            let (ops, own) = match rect.is_empty() {
+                // Nothing is needed.
+                true => (SmallVec::new(), operands.iter().map(|of| nothing(of)).collect()),
+                false => {
+                    let part = rule(call, result, &ranges_of(rect));
+                    let Some(OpPart { operands, ops }) = part else { return Ok(None) };
+                    (ops, operands.iter().map(|ranges| rect_of(ranges)).collect::<Vec<_>>())
+                }
+            };
             let extents: Vec<_> = own.iter().map(|rect| rect.extent.clone()).collect();
-            forms.push((part.ops, extents, rect.extent.clone()));
+            forms.push((ops, extents, rect.extent.clone()));
             windows.iter_mut().zip(own).for_each(|(all, own)| all.push(own));
         }
         let ops = Each::collect(forms.into_iter()).map(|(ops, inputs, part)| {
             let spec =
                 |(extent, of): (&Extent, &&TensorSpec)| TensorSpec::new(&extent[..], of.dtype);
+            if ops.is_empty() {
+                let nothing = Literal::from_i64(result.dtype, 0);
+                return Some(LocalOp::Neutral(nothing, Shape::from(&part[..])));
+            }
             let mut specs: Vec<TensorSpec> = inputs.iter().zip(operands).map(spec).collect();
             for op in ops {
                 specs = vec![op.infer(&specs.iter().collect::<Vec<_>>()).ok()?];

@@ -4,6 +4,7 @@ use crate::simulator::check;
 use girih_dist::Kind;
 use girih_dist::partition::partition;
 use girih_ir::ops::control::Control;
+use girih_ir::ops::conv::{Conv, ConvDim};
 use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
 use girih_ir::sharding::{DeviceMesh, P, Sharding};
 use girih_ir::testing::{Rng, random_graph};
@@ -131,6 +132,25 @@ fn moves_along_a_cut_axis_send_only_what_parts_need() {
         assert_eq!(bytes, rows * 2 * 4, "{op:?}");
         assert!(found.exchanges().all(|exchange| exchange.plan.kind == Kind::Halo));
     }
+}
+
+/// A convolution along a cut axis needs the neighbours of each shard.
+#[test]
+fn convolutions_send_borders() {
+    let mesh = DeviceMesh::new(&[4], &["x"]).unwrap();
+    let mut b = GraphBuilder::default();
+    let x = b.input(TensorSpec::new([2, 3, 8], DType::F32));
+    let w = b.input(TensorSpec::new([5, 3, 3], DType::F32));
+    let dims = vec![ConvDim { low: 1, high: 1, ..ConvDim::default() }];
+    let conv = Op::new(OpCode::Conv, Attrs::Conv(Arc::new(Conv { dims, groups: 1 })));
+    let y = b.emit(conv, &[x, w]).unwrap();
+    let graph = b.finish([y]);
+    let arguments = [array(&[2, 3, 8], 1), array(&[5, 3, 3], 2)];
+    let found = check(&graph, &mesh, &[spec("<*, *, x>"), P::default()], &arguments, &[None]);
+    assert_eq!(found.outputs[0].1.to_string(), "<*, *, x>");
+    // Three borders between four shards, on both sides: a column of the images each.
+    let bytes: Vec<_> = found.exchanges().map(|e| (e.plan.kind, e.bytes())).collect();
+    assert_eq!(bytes, [(Kind::Halo, 3 * 2 * (2 * 3) * 4)]);
 }
 
 /// A batch that does not divide is flattened and unflattened without a gather.

@@ -417,6 +417,7 @@ fn conv_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 pub static CONV: OpDef = OpDef {
     linear: Linearity::In(&[&[0, 2], &[1, 2]]),
     factors: Factoring::Rule(factoring::conv),
+    part: Some(parts::conv),
     name: "conv",
     doc: "The products of kernels with all windows of a tensor, summed over channels.",
     class: Class::Composite,

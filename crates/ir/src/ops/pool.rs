@@ -237,6 +237,7 @@ fn counts(
 /// maximum. The first of equal elements gets the gradient.
 pub static MAX_POOL: OpDef = OpDef {
     factors: Factoring::Rule(factoring::windows),
+    part: Some(parts::pool),
     name: "max_pool",
     doc: "The largest element of each window of the last axes.",
     class: Class::Composite,
@@ -252,6 +253,7 @@ pub static MAX_POOL: OpDef = OpDef {
 pub static AVG_POOL: OpDef = OpDef {
     linear: Linearity::All,
     factors: Factoring::Rule(factoring::windows),
+    part: Some(parts::pool),
     name: "avg_pool",
     doc: "The mean of each window of the last axes.",
     class: Class::Composite,

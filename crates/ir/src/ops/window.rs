@@ -232,6 +232,7 @@ fn fold_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 /// the elements of each window.
 pub static WINDOWS: OpDef = OpDef {
     factors: Factoring::Rule(factoring::windows),
+    part: Some(parts::windows),
     name: "windows",
     doc: "Windows that slide over the last axes, with steps and gaps, as axes of their own.",
     class: Class::View,
