@@ -6,7 +6,7 @@ use girih_dist::partition::partition;
 use girih_ir::ops::control::Control;
 use girih_ir::ops::conv::{Conv, ConvDim};
 use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
-use girih_ir::sharding::{DeviceMesh, P, Sharding};
+use girih_ir::sharding::{AxisRef, DeviceMesh, P, Sharding};
 use girih_ir::testing::{Rng, random_graph};
 use girih_ir::{Array, Class, DType, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec};
 use std::sync::Arc;
@@ -279,7 +279,7 @@ fn random_programs_on_random_meshes_equal_the_reference() {
     let count = girih_ir::testing::mutations(400);
     for seed in 0..count as u64 {
         let mut rng = Rng(seed ^ 0x5eed);
-        let graph = random_graph(seed, 14);
+        let graph = random_graph(seed, 8 + rng.below(20));
         let mut arguments = Vec::new();
         for id in graph.arguments() {
             let spec = graph.spec(id);
@@ -293,17 +293,22 @@ fn random_programs_on_random_meshes_equal_the_reference() {
         if girih_reference::evaluate(&graph, &arguments).is_err() {
             continue;
         }
-        let (mesh, axes): (_, &[&str]) = match rng.below(3) {
-            0 => (DeviceMesh::new(&[2], &["x"]).unwrap(), &["x"]),
-            1 => (DeviceMesh::new(&[3], &["x"]).unwrap(), &["x"]),
-            _ => (DeviceMesh::new(&[2, 2], &["x", "y"]).unwrap(), &["x", "y"]),
+        let sub_axis = |pre| AxisRef::sub_axis("x", pre, 2);
+        let (shape, axes): (&[usize], Vec<AxisRef>) = match rng.below(6) {
+            0 => (&[2], vec!["x".into()]),
+            1 => (&[3], vec!["x".into()]),
+            2 => (&[2, 3], vec!["y".into(), "x".into()]),
+            3 => (&[4], vec![sub_axis(1), sub_axis(2)]),
+            4 => (&[2, 1, 2], vec!["x".into(), "y".into(), "z".into()]),
+            _ => (&[2, 2], vec!["x".into(), "y".into()]),
         };
+        let mesh = DeviceMesh::new(shape, &["x", "y", "z"][..shape.len()]).unwrap();
         let random = |rank: usize, rng: &mut Rng| {
             let mut spec = P::default();
             spec.dims.resize(rank, Default::default());
-            for &axis in axes {
+            for axis in &axes {
                 if rank > 0 && rng.below(3) > 0 {
-                    spec.dims[rng.below(rank)].axes.push(axis.into());
+                    spec.dims[rng.below(rank)].axes.push(axis.clone());
                 }
             }
             // Open dimensions may be cut further.
