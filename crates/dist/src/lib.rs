@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod axis;
+mod drawing;
 mod error;
 mod fabric;
 mod fit;
@@ -24,6 +25,7 @@ mod reshard;
 mod transform;
 
 pub use axis::{Span, spans};
+pub use drawing::{Drawing, drawing};
 pub use error::{LayoutError, Result};
 pub use fabric::{FabricCost, WAVELET_BYTES};
 pub use fit::{LayoutConstraints, MemoryUsage, memory_usage_per_pe};
@@ -32,7 +34,8 @@ pub use memory::{
     DoubleBuffer, MemoryBudget, MemoryPlan, MemoryRegion, PeMemory, Placement, plan_memory,
 };
 pub use ownership::{
-    is_fully_replicated, largest_shape, local_shape, parts, rectangles, same_ownership,
+    equivalent, hash_ownership, is_fully_replicated, largest_shape, local_shape, parts, rectangles,
+    same_ownership,
 };
 pub use planner::{GraphLayouts, LayoutPlanner, OperandTransform, ResultTransform};
 pub use rect::{Extent, Rect};

@@ -9,6 +9,7 @@ use crate::rect::Rect;
 use girih_ir::sharding::{AxisRef, DeviceMesh};
 use girih_ir::{OpCode, Result, Sharding};
 use smallvec::{SmallVec, smallvec};
+use std::hash::{Hash, Hasher};
 
 /// The number of parts into which axes of a mesh cut a dimension.
 pub fn parts(mesh: &DeviceMesh, axes: &[AxisRef]) -> usize {
@@ -134,6 +135,40 @@ pub fn same_ownership(a: &Sharding, b: &Sharding, shape: &[usize]) -> Result<boo
     renumber(&mut first);
     renumber(&mut second);
     Ok(op == other && first == second)
+}
+
+/// True if each device has the same elements of every tensor under both shardings, and the same
+/// partial values are combined. Priorities and open dimensions do not count, nor does what
+/// [`same_ownership`] leaves out.
+pub fn equivalent(a: &Sharding, b: &Sharding) -> bool {
+    if a == b {
+        return true;
+    }
+    if a.mesh().is_ghost() != b.mesh().is_ghost() {
+        return false;
+    }
+    let rank = a.spec().dims.len().max(b.spec().dims.len());
+    let cuts = |of: &Sharding| -> Vec<usize> {
+        (0..rank).map(|dim| parts(of.mesh(), of.spec().axes_of(dim))).collect()
+    };
+    // With one element for each part, two devices have the same elements if they have the same part.
+    let shape = cuts(a);
+    shape == cuts(b) && same_ownership(a, b, &shape).unwrap_or(false)
+}
+
+/// Hashes what [`equivalent`] shardings have in common.
+pub fn hash_ownership(sharding: &Sharding, state: &mut impl Hasher) {
+    let (mesh, spec) = (sharding.mesh(), sharding.spec());
+    (mesh.len(), mesh.is_ghost()).hash(state);
+    for (dim, entry) in spec.dims.iter().enumerate() {
+        match parts(mesh, &entry.axes) {
+            1 => {}
+            parts => (dim, parts).hash(state),
+        }
+    }
+    if !partial_axes(sharding).is_empty() {
+        spec.partial_op().map(|op| op.def().name).hash(state);
+    }
 }
 
 /// Names each group by its lowest device.

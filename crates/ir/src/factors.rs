@@ -41,6 +41,11 @@ impl Role {
         OpCode::Logaddexp,
     ];
 
+    /// The [combining op](Role::COMBINING) with a name.
+    pub fn combining(name: &str) -> Option<OpCode> {
+        Role::COMBINING.iter().copied().find(|code| code.def().name == name)
+    }
+
     fn name(self) -> &'static str {
         match self {
             Role::Pointwise => "pointwise",
@@ -53,10 +58,7 @@ impl Role {
         match name {
             "pointwise" => Some(Role::Pointwise),
             "whole" => Some(Role::Whole),
-            _ => {
-                let mut codes = Role::COMBINING.iter();
-                codes.find(|code| code.def().name == name).map(|&code| Role::Reduced(code))
-            }
+            _ => Role::combining(name).map(Role::Reduced),
         }
     }
 }

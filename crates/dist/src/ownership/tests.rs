@@ -103,3 +103,37 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn equivalent_shardings_own_the_same_elements_of_every_tensor() {
+    use std::hash::DefaultHasher;
+    let hash = |sharding: &Sharding| {
+        let mut hasher = DefaultHasher::new();
+        hash_ownership(sharding, &mut hasher);
+        hasher.finish()
+    };
+    let of = |shape: &[usize], spec| sharding(shape, &["a", "b"], spec);
+    let two = |spec| of(&[2, 2], spec);
+    for (a, b) in [
+        (two("<a>"), two("<a? p1, *, ?; replicated={b}>")),
+        (two("<(a, b)>"), of(&[4, 1], "<a>")),
+        (of(&[4, 1], "<a, b>"), of(&[4, 1], "<a; partial={b: add}>")),
+        (two("<; partial={a: add}>"), two("<; partial={a:(1)2: add}>")),
+    ] {
+        assert!(equivalent(&a, &b) && equivalent(&b, &a), "{a} and {b}");
+        assert_eq!(hash(&a), hash(&b), "{a} and {b}");
+    }
+    let ghost =
+        Sharding::new(DeviceMesh::new(&[2, 2], &["a", "b"]).unwrap().ghost(), P::new(["a"]));
+    for (a, b) in [
+        (two("<a>"), two("<b>")),
+        (two("<a>"), two("<*, a>")),
+        (two("<(a, b)>"), two("<(b, a)>")),
+        (two("<a>"), of(&[2, 1], "<a>")),
+        (two("<a>"), two("<a; partial={b: add}>")),
+        (two("<; partial={a: add}>"), two("<; partial={a: maximum}>")),
+        (two("<a>"), ghost.unwrap()),
+    ] {
+        assert!(!equivalent(&a, &b) && !equivalent(&b, &a), "{a} and {b}");
+    }
+}

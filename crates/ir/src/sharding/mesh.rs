@@ -278,7 +278,7 @@ impl DeviceMesh {
     }
 
     /// The mesh for a message: its name, and its axes with their sizes.
-    pub(super) fn summary(&self) -> String {
+    pub fn summary(&self) -> String {
         let axes: Vec<String> =
             self.0.axes.iter().map(|axis| format!("{}={}", axis.name, axis.size)).collect();
         format!("mesh @{}({})", self.name().unwrap_or_default(), axes.join(", "))

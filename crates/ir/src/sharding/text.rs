@@ -146,6 +146,15 @@ fn dim(c: &mut Cursor<'_>) -> Result<DimSpec> {
     Ok(dim)
 }
 
+impl FromStr for DimSpec {
+    type Err = Error;
+
+    /// Reads the text that `Display` writes.
+    fn from_str(text: &str) -> Result<DimSpec> {
+        whole(text, dim)
+    }
+}
+
 impl Display for P {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<")?;
@@ -170,8 +179,7 @@ fn combining(c: &mut Cursor<'_>) -> Result<OpCode> {
     c.space();
     let start = c.at;
     let word = c.word().text;
-    let code = Role::COMBINING.iter().find(|code| code.def().name == word);
-    code.copied().ok_or_else(|| {
+    Role::combining(word).ok_or_else(|| {
         c.at = start;
         let names: Vec<_> = Role::COMBINING.iter().map(|code| code.def().name).collect();
         c.expected(&format!("an op that combines partial values ({})", names.join(", ")))
