@@ -225,6 +225,22 @@ PARAMETERS = {
     **dict.fromkeys(["__array_function__.args", "__array_ufunc__.inputs"], "Any"),
     "__array_ufunc__.method": "str",
     "widths": "int | Sequence[int] | Sequence[Sequence[int]]",
+    "DeviceMesh.axes": "str | Sequence[str]",
+    "DeviceMesh.devices": "str | Sequence[Any]",
+    "DeviceMesh.shape": f"{SIZES} | str",
+    "DeviceMesh.name": "Any",
+    "topology": "dict[str, tuple[float, float]]",
+    "DeviceMesh.axis_size.axis": "str",
+    "DimSpec.axes": "str | Iterable[str]",
+    "is_open": "bool",
+    "entries": "str | Sequence[str] | DimSpec | None",
+    "replicated": "str | Iterable[str]",
+    "partial": "dict[str, str]",
+    "mesh": "DeviceMesh",
+    "spec": "P | str | Sequence[str | Sequence[str] | DimSpec | None]",
+    "position": "int",
+    "sharding": "Any",
+    "visualize_sharding.format": "Literal['text', 'svg']",
 }
 
 # The functions behind girih.random have no defaults: that module has, and says what may be missing.
@@ -266,6 +282,10 @@ SPECIAL = {
     "__array__": "Any",
     "__bool__": "bool",
     "__bytes__": "bytes",
+    "__getnewargs__": "tuple[Any, ...]",
+    "__getnewargs_ex__": "tuple[tuple[Any, ...], dict[str, Any]]",
+    "P.__getitem__": "str | tuple[str, ...] | DimSpec | None",
+    "P.__iter__": "Iterator[str | tuple[str, ...] | DimSpec | None]",
     "__call__": "Any",
     "__complex__": "builtins.complex",  # the module has a function of that name
     "__dlpack__": "Any",

@@ -21,9 +21,13 @@ __all__ = [
     "Compilation",
     "CompilationInfo",
     "DType",
+    "DeviceMesh",
+    "DimSpec",
     "Event",
     "Graph",
+    "P",
     "Program",
+    "Sharding",
     "Stream",
     "SymbolicDim",
     "SymbolicFloat",
@@ -396,6 +400,7 @@ __all__ = [
     "var",
     "vdot",
     "vecdot",
+    "visualize_sharding",
     "vstack",
     "where",
     "windows",
@@ -541,6 +546,78 @@ class DType:
     @property
     def name(self) -> str:
         """The name of the dtype in NumPy."""
+
+@final
+class DeviceMesh:
+    """A grid of devices with named axes; the last axis varies fastest. Give shape and axes, or a
+    name before them. Without devices it has the first devices of the host; with ``devices="ghost"``
+    it has none, and serves to plan for devices that are not there.
+    """
+
+    def __new__(
+        cls,
+        shape: int | Sequence[int] | str,
+        axes: str | Sequence[str],
+        name: Any | None = None,
+        *,
+        devices: str | Sequence[Any] | None = None,
+        topology: dict[str, tuple[float, float]] | None = None,
+    ) -> DeviceMesh: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+    def __hash__(self) -> int: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        """The names of the axes."""
+    def axis_size(self, /, axis: str) -> int:
+        """The number of devices along the axis with this name."""
+    def coordinates(self, /, position: int) -> tuple[int, ...]:
+        """The position of a device along each axis, by its position in the mesh."""
+    @property
+    def devices(self) -> tuple[str, ...] | None:
+        """The names of the devices, in row-major order; None for a ghost mesh."""
+    @property
+    def is_ghost(self) -> bool:
+        """Whether the mesh has no devices."""
+    @property
+    def name(self) -> str | None:
+        """The name, or None."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of devices along each axis."""
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+    @property
+    def topology(self) -> dict[str, tuple[float, float]]:
+        """What it costs to send along axes, as (latency in seconds, bandwidth in bytes per second),
+        for the axes for which it is known.
+        """
+
+@final
+class DimSpec:
+    """The entry of a spec for one dimension: axes that act as one, the first the major one."""
+
+    def __new__(
+        cls,
+        axes: str | Iterable[str] | None = None,
+        is_open: bool = False,
+        priority: int | None = None,
+    ) -> DimSpec: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __getnewargs__(self) -> tuple[Any, ...]: ...
+    def __hash__(self) -> int: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes that cut the dimension."""
+    @property
+    def is_open(self) -> bool:
+        """Whether propagation may add axes."""
+    @property
+    def priority(self) -> int:
+        """When entries conflict, the one with the lower number wins."""
 
 @final
 class Event:
@@ -787,6 +864,40 @@ class Node:
         """
 
 @final
+class P:
+    """A partition spec: for each dimension of a tensor, the axes of a mesh that cut it. An entry is
+    None, the name of an axis, several names that act as one axis, or a :class:`DimSpec`;
+    ``"tp:(2)2"`` is a part of an axis, ``"dp?"`` an entry to which propagation may add axes.
+    Dimensions without an entry are not cut.
+    """
+
+    def __new__(
+        cls,
+        *entries: str | Sequence[str] | DimSpec | None,
+        replicated: str | Iterable[str] | None = None,
+        partial: dict[str, str] | None = None,
+    ) -> P: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __getitem__(self, key: Any, /) -> str | tuple[str, ...] | DimSpec | None: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+    def __hash__(self) -> int: ...
+    def __iter__(self) -> Iterator[str | tuple[str, ...] | DimSpec | None]: ...
+    def __len__(self) -> int: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    @property
+    def dims(self) -> tuple[DimSpec, ...]:
+        """The entries."""
+    @staticmethod
+    def parse(text: str) -> P:
+        """The spec with this text, as str(P) gives it."""
+    @property
+    def partial(self) -> dict[str, str]:
+        """The axes along which devices have partial values, and the op that combines them."""
+    @property
+    def replicated(self) -> frozenset[str]:
+        """The axes that may not cut the tensor."""
+
+@final
 class Program:
     """A graph with the values that it contains, which can be run on other inputs. Call it with one
     tensor per input, or with inputs by name. The result is lazy: a dict if the outputs have names,
@@ -883,6 +994,40 @@ class RemovableHandle:
 class ScopeHandle:
     """A named scope."""
 
+
+@final
+class Sharding:
+    """A mesh and a spec that is valid on it. Two shardings are equal if each device has the same
+    elements of every tensor under both; axes of size 1 and names of axes do not count.
+    """
+
+    def __new__(
+        cls,
+        mesh: DeviceMesh,
+        spec: P | str | Sequence[str | Sequence[str] | DimSpec | None] | None = None,
+    ) -> Sharding: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+    def is_fully_replicated(self, /, shape: int | Sequence[int] | None = None) -> bool:
+        """Whether each device has all elements of a tensor of a shape; without a shape, of every
+        tensor.
+        """
+    @property
+    def mesh(self) -> DeviceMesh:
+        """The mesh."""
+    def rectangles(self, /, shape: int | Sequence[int]) -> list[list[tuple[int, int]]]:
+        """The elements that each device of the mesh has of a tensor of a shape, as start and number
+        along each dimension.
+        """
+    def shard_shape(self, /, shape: int | Sequence[int], position: int = 0) -> tuple[int, ...]:
+        """The shape of the shard of a device by its position in the mesh; the first one has the
+        largest.
+        """
+    @property
+    def spec(self) -> P:
+        """The spec."""
 
 @final
 class Snapshot:
@@ -6244,6 +6389,15 @@ def vdot(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The sum of the products of all elements of the flattened tensors."""
 def vecdot(x1: _TensorLike, x2: _TensorLike, /, *, axis: int | Sequence[int] = ...) -> Tensor:
     """Sums of products along an axis, the last by default; other axes broadcast."""
+def visualize_sharding(
+    sharding: Any,
+    shape: int | Sequence[int] | None = None,
+    *,
+    format: Literal['text', 'svg'] = 'text',
+) -> str:
+    """Draws which devices have which elements of a tensor: of a sharding and a shape, or of an
+    object with both, such as a tensor.
+    """
 def vstack(tensors: Sequence[_TensorLike]) -> Tensor:
     """Joins tensors along the first axis; tensors with one axis are rows."""
 def warm_up(device: Any | None = None) -> None:

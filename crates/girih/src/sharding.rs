@@ -12,13 +12,57 @@
 
 pub use girih_dist::partition::{Exchange, Partition, Source, Stage, ValueId};
 pub use girih_dist::{
-    Assembly, Kind, Piece, Rect, Reshard, is_fully_replicated, largest_shape, local_shape,
-    rectangles, reshard, same_ownership,
+    Assembly, Drawing, Kind, Piece, Rect, Reshard, drawing, equivalent, hash_ownership,
+    is_fully_replicated, largest_shape, local_shape, parts, rectangles, reshard, same_ownership,
 };
+pub use girih_ir::factors::Role;
 pub use girih_ir::sharding::{AxisRef, DeviceMesh, DimSpec, Link, P, Sharding};
 
-use crate::{Error, Program, Result};
-use girih_ir::NodeId;
+use crate::{Device, Error, Program, Result};
+use girih_ir::{NodeId, OpCode};
+
+/// The mesh with the first devices of the host: `cpu`, `cpu:1` and so on.
+///
+/// Errors: [`Error::DeviceUnavailable`] if there are fewer; those of the environment.
+pub fn on_host(mesh: DeviceMesh) -> Result<DeviceMesh> {
+    let mut devices = Vec::new();
+    for number in 0..mesh.len() {
+        match Device::named(&format!("cpu:{number}")) {
+            Ok(device) => devices.push(u32::from(device.index())),
+            Err(Error::DeviceUnavailable { name, .. }) => {
+                let (on, needed) = (mesh.summary(), mesh.len());
+                let reason = format!(
+                    "{on} has {needed} processors, and the host has {number} device(s); set \
+                     GIRIH_HOST_DEVICES={needed} before the process starts, call \
+                     gr.set_host_devices({needed}), or give devices=\"ghost\" to plan without devices"
+                );
+                return Err(Error::DeviceUnavailable { name, reason });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(mesh.with_devices(&devices)?)
+}
+
+/// The names of the devices of a mesh, in its order; `None` for a ghost mesh.
+pub fn device_names(mesh: &DeviceMesh) -> Option<Vec<String>> {
+    let name = |&device: &u32| {
+        let known = u8::try_from(device).ok().and_then(Device::numbered);
+        known.map_or_else(|| format!("device {device}"), |device| device.name().to_string())
+    };
+    Some(mesh.devices()?.iter().map(name).collect())
+}
+
+/// The op with a name that may combine partial values.
+///
+/// Errors: [`Error::InvalidArgument`], with the names that there are.
+pub fn combining(name: &str) -> Result<OpCode> {
+    Role::combining(name).ok_or_else(|| {
+        let known: Vec<&str> = Role::COMBINING.iter().map(|op| op.def().name).collect();
+        let known = known.join(", ");
+        Error::InvalidArgument(format!("'{name}' combines no partial values; use one of {known}"))
+    })
+}
 
 impl Program {
     /// The programs of the processors of a mesh, and what they exchange, for inputs and held values

@@ -37,6 +37,7 @@ mod random;
 mod registry;
 mod scalars;
 mod search;
+mod sharding;
 mod snapshot;
 mod sorting;
 mod statistics;
@@ -205,6 +206,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     arrange::register(m)?;
     assign::register(m)?;
     search::register(m)?;
+    sharding::register(m)?;
     data::register(m)?;
     dlpack::register(m)?;
     lazy::register(m)?;
