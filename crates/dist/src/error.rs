@@ -47,6 +47,9 @@ pub enum LayoutError {
     /// larger than the fabric. Names the sizes and the cure.
     #[error("{0}")]
     Fit(String),
+    /// A graph that cannot be planned as it is: a value without a layout, or a symbolic size.
+    #[error("{0}")]
+    Graph(String),
     /// A spec that is not valid on the mesh of a layout.
     #[error("{0}")]
     Spec(String),

@@ -75,11 +75,14 @@ pub struct MeshLayout {
     custom: Option<Arc<Custom>>,
 }
 
+/// The rectangle of a processor, as start and extent.
+pub type Tile = (Vec<usize>, Vec<usize>);
+
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Custom {
     shape: Vec<usize>,
-    /// The rectangle of each processor, as start and extent, in row-major order.
-    pub(crate) tiles: Vec<(Vec<usize>, Vec<usize>)>,
+    /// The rectangle of each processor, in row-major order.
+    pub(crate) tiles: Vec<Tile>,
 }
 
 impl MeshLayout {
@@ -149,7 +152,7 @@ impl MeshLayout {
         rows: usize,
         cols: usize,
         shape: &[usize],
-        tiles: Vec<(Vec<usize>, Vec<usize>)>,
+        tiles: Vec<Tile>,
     ) -> Result<MeshLayout> {
         let layout = MeshLayout::of(LayoutKind::Custom, rows, cols)?;
         if tiles.len() != rows * cols {
@@ -171,7 +174,7 @@ impl MeshLayout {
                 );
                 return Err(LayoutError::Cover(reason));
             }
-            let meets = |(other, size): &(Vec<usize>, Vec<usize>)| {
+            let meets = |(other, size): &Tile| {
                 // A rectangle without elements meets none.
                 (0..shape.len()).all(|a| {
                     let (low, high) = (start[a].max(other[a]), start[a] + extent[a]);
@@ -201,7 +204,7 @@ impl MeshLayout {
         rows: usize,
         cols: usize,
         shape: &[usize],
-        tile: impl FnMut(Pe) -> (Vec<usize>, Vec<usize>),
+        tile: impl FnMut(Pe) -> Tile,
     ) -> Result<MeshLayout> {
         let tiles = MeshLayout::of(LayoutKind::Custom, rows, cols)?.pes().map(tile).collect();
         MeshLayout::custom(rows, cols, shape, tiles)
@@ -229,6 +232,12 @@ impl MeshLayout {
             }
             _ => Ok(MeshLayout { axes: Some(axes.to_vec()), ..self }),
         }
+    }
+
+    /// The shape for which a layout with a table is, and the rectangle of each processor as start and
+    /// extent, in row-major order.
+    pub fn tiles(&self) -> Option<(&[usize], &[Tile])> {
+        self.custom.as_ref().map(|custom| (&custom.shape[..], &custom.tiles[..]))
     }
 
     /// The kind of layout.

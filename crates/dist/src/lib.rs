@@ -29,7 +29,7 @@ pub use drawing::{Drawing, drawing};
 pub use error::{LayoutError, Result};
 pub use fabric::{FabricCost, WAVELET_BYTES};
 pub use fit::{LayoutConstraints, MemoryUsage, memory_usage_per_pe};
-pub use layout::{LayoutKind, MeshAxis, MeshLayout, Pe, TileRect};
+pub use layout::{LayoutKind, MeshAxis, MeshLayout, Pe, Tile, TileRect};
 pub use memory::{
     DoubleBuffer, MemoryBudget, MemoryPlan, MemoryRegion, PeMemory, Placement, plan_memory,
 };

@@ -237,8 +237,8 @@ struct Scan<'a> {
 
 /// Places the values of a graph under layouts.
 ///
-/// Errors: [`LayoutError::Fit`] if a PE exceeds its memory, for a value without a layout and for
-/// symbolic sizes; as [`MeshLayout::rectangles`].
+/// Errors: [`LayoutError::Fit`] if a PE exceeds its memory; [`LayoutError::Graph`] for a value without
+/// a layout and for symbolic sizes; as [`MeshLayout::rectangles`].
 pub fn plan_memory(
     graph: &Graph,
     layouts: &GraphLayouts,

@@ -9,6 +9,7 @@
 
 mod prices;
 mod search;
+mod text;
 mod ways;
 
 pub(crate) use prices::tensor;
@@ -73,7 +74,7 @@ impl GraphLayouts {
     /// The layout of a value.
     pub(crate) fn layout(&self, id: NodeId) -> Result<&MeshLayout> {
         self.layouts.get(&id).ok_or_else(|| {
-            LayoutError::Fit(format!("there is no layout for {id}; give each value a layout"))
+            LayoutError::Graph(format!("there is no layout for {id}; give each value a layout"))
         })
     }
 
@@ -102,8 +103,8 @@ impl LayoutPlanner {
     /// there; of another argument the one with the fewest PEs; and of the result of an op one in which
     /// it comes out of the op, or the one with the fewest PEs. Exact on trees, for these layouts.
     ///
-    /// Errors: [`LayoutError::Fit`] if the tiles of a value do not fit in any
-    /// of its layouts, and for symbolic sizes; as [`transform`](crate::transform).
+    /// Errors: [`LayoutError::Fit`] if the tiles of a value do not fit in any of its layouts;
+    /// [`LayoutError::Graph`] for symbolic sizes; as [`transform`](crate::transform).
     ///
     /// Cost: linear in the values, times the combinations of four layouts of each operand (at most
     /// 64), times that of a transform, each of which is priced once.
@@ -145,8 +146,7 @@ impl LayoutPlanner {
     /// The transforms that a graph needs under given layouts of all its values. A copy of a value in
     /// another layout is made once for all its users.
     ///
-    /// Errors: as [`LayoutPlanner::plan`]; [`LayoutError::Fit`] for a value
-    /// without a layout.
+    /// Errors: as [`LayoutPlanner::plan`]; [`LayoutError::Graph`] for a value without a layout.
     pub fn insert_transforms(
         &self,
         graph: &Graph,

@@ -21,6 +21,17 @@ impl MeshLayout {
         Ok(Some(sharding.expect("each axis is named once, by with_axes")))
     }
 
+    /// As [`MeshLayout::sharding`], over a mesh without devices: PEs are no devices of a process.
+    ///
+    /// Errors: as [`MeshLayout::sharding`].
+    pub fn ghost_sharding(&self, rank: usize) -> Result<Option<Sharding>> {
+        let ghost = |sharding: Sharding| {
+            let (mesh, spec) = (sharding.mesh().clone().ghost(), sharding.spec().clone());
+            Sharding::new(mesh, spec).expect("the spec is valid on the mesh")
+        };
+        Ok(self.sharding(rank)?.map(ghost))
+    }
+
     /// The spec of the layout's sharding, over axes `row` and `col`.
     ///
     /// Errors: [`LayoutError::Rank`].

@@ -30,7 +30,7 @@ pub(crate) fn tensor(graph: &Graph, id: NodeId) -> Result<Tensor> {
     let spec = graph.spec(id);
     if spec.shape.is_symbolic() {
         let reason = format!("{id} has the symbolic shape {}; bind the sizes first", spec.shape);
-        return Err(LayoutError::Fit(reason));
+        return Err(LayoutError::Graph(reason));
     }
     Ok((spec.shape.hints().to_vec(), spec.dtype.size()))
 }
