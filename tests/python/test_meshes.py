@@ -191,7 +191,7 @@ def test_shardings_are_equal_if_devices_own_the_same():
         (of("<a>"), of("<a? p1, *; replicated={b}>")),
         (of("<a>", (4, 1)), of("<(a, b)>", (4, 1))),
         (of("<(a, b)>"), of("<a>", (4, 1))),
-        (of("<; partial={a: add}>"), of("<; partial={a:(1)2: add}>")),
+        (of("<; partial={a: add}>", (1, 4)), of("<>", (1, 4))),
     ]:
         assert x == y
         assert hash(x) == hash(y)
@@ -205,6 +205,16 @@ def test_shardings_are_equal_if_devices_own_the_same():
     ]:
         assert x != y
     assert of("<a>") != P("a")
+
+
+def test_neighbouring_parts_of_an_axis_are_warned_of():
+    """NB-101."""
+    eight = mesh((8,), "x")
+    with pytest.warns(UserWarning, match=r"\(x:\(1\)2, x:\(2\)4\).*is the same as <x>"):
+        both = Sharding(eight, P(("x:(1)2", "x:(2)4")))
+    assert both == Sharding(eight, "x")
+    apart = Sharding(eight, P("x:(1)2", "x:(2)4"))
+    assert apart.shard_shape((4, 8)) == (2, 2)
 
 
 def test_whether_every_device_has_everything():

@@ -8,8 +8,10 @@ pub use spec::{PyDimSpec, PyP, spec_of};
 
 use crate::args::SizesArg;
 use crate::errors::{IntoPy, invalid};
+use crate::location;
 use crate::scalars;
 use girih::sharding::{self, Drawing, Sharding};
+use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use std::hash::{DefaultHasher, Hasher};
@@ -33,16 +35,31 @@ fn sizes(shape: &SizesArg, op: &str) -> PyResult<Vec<usize>> {
     shape.at_least(0, op, "each size of the shape")
 }
 
+/// Warns of sub-axes that follow each other, which are one sub-axis or a whole axis.
+fn warn_of_neighbours(py: Python<'_>, sharding: &Sharding) -> PyResult<()> {
+    let (spec, merged) = (sharding.spec(), sharding.spec().merged(sharding.mesh()));
+    if *spec == merged {
+        return Ok(());
+    }
+    let on = sharding.mesh().summary();
+    let message = format!("{spec} on {on} is the same as {merged}; write the shorter form");
+    let message = std::ffi::CString::new(message)?;
+    PyErr::warn(py, &py.get_type::<PyUserWarning>(), &message, location::user_level(py))
+}
+
 #[pymethods]
 impl PySharding {
     #[new]
     #[pyo3(signature = (mesh, spec=None))]
     fn new(
+        py: Python<'_>,
         #[pyo3(from_py_with = scalars::object)] mesh: Bound<'_, PyDeviceMesh>,
         spec: Option<Bound<'_, PyAny>>,
     ) -> PyResult<PySharding> {
         let spec = spec.map(|spec| spec_of(&spec)).transpose()?.unwrap_or_default();
-        Ok(PySharding(Sharding::new(mesh.get().mesh().clone(), spec).py()?))
+        let sharding = Sharding::new(mesh.get().mesh().clone(), spec).py()?;
+        warn_of_neighbours(py, &sharding)?;
+        Ok(PySharding(sharding))
     }
 
     /// The mesh. Returns: DeviceMesh.
