@@ -29,6 +29,10 @@ BASETYPE = 1 << 10  # Py_TPFLAGS_BASETYPE: the class may be subclassed
 # Types of parameters by name, without the None that a default of None adds. A new name needs a row.
 SIZES = "int | Sequence[int]"
 OPERAND = "_TensorLike"
+TILES = (
+    "Sequence[tuple[Sequence[int], Sequence[int]]]"
+    " | Callable[[int, int], tuple[Sequence[int], Sequence[int]]]"
+)
 PARAMETERS = {
     **dict.fromkeys(["shape", "sizes", "axes", "sections", "normalized_shape"], SIZES),
     **dict.fromkeys(["axis", "dim"], SIZES),
@@ -240,6 +244,31 @@ PARAMETERS = {
     "spec": "P | str | Sequence[str | Sequence[str] | DimSpec | None]",
     "position": "int",
     "sharding": "Any",
+    **dict.fromkeys(["rows", "cols", "num_pes", "block_rows", "block_cols", "rank"], "int"),
+    "pe_coord": "tuple[int, int]",
+    **dict.fromkeys(["Layout.custom.tiles", "layout.tiles"], TILES),
+    "Layout.with_axes.axes": "Sequence[str | None]",
+    "Layout.compatible_with.other": "Layout",
+    **dict.fromkeys(["layout.src", "layout.dst", "LayoutPlanner.check.layout"], "Layout | str"),
+    **dict.fromkeys(["max_memory_per_pe", "min_tile_elements"], "int"),
+    **dict.fromkeys(["max_pe_rows", "max_pe_cols"], "int"),
+    "prefer_square_tiles": "bool",
+    **dict.fromkeys(
+        [
+            "layout.graph",
+            "LayoutPlanner.plan.graph",
+            "LayoutPlanner.plan_within.graph",
+            "LayoutPlanner.insert_transforms.graph",
+        ],
+        "Program",
+    ),
+    **dict.fromkeys(
+        ["layout.layouts", "LayoutPlanner.insert_transforms.layouts"],
+        "GraphLayouts | Layout | str | Mapping[str | int, Layout | str]",
+    ),
+    "layouts": "Mapping[str | int, Layout | str | Sequence[Layout | str]]",
+    "budget": "MemoryBudget",
+    **dict.fromkeys(["total", "code", "stack", "routing", "scratch"], "int"),
     "visualize_sharding.format": "Literal['text', 'svg']",
 }
 
@@ -315,7 +344,7 @@ HEAD = '''\
 """Girih's extension module: tensors, operations and the runtime behind them."""
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, SupportsFloat, TypeAlias, final, overload
 

@@ -144,7 +144,7 @@ from .scopes import (
 from .transforms import grad, value_and_grad
 
 if TYPE_CHECKING:
-    from . import amp, data, debug, fft, linalg, nn, optim, random, special
+    from . import amp, data, debug, fft, layout, linalg, nn, optim, random, special
     from .arranging import *
     from .callbacks import ShapeDtypeStruct, io_callback, pure_callback
     from .custom import CustomOp, custom_op
@@ -172,6 +172,10 @@ newaxis = None
 pi = 3.141592653589793
 pow = power
 
+#: Modules that are not needed for computing, which are imported when they are first named.
+_MODULES = frozenset(
+    ("amp", "data", "debug", "fft", "layout", "linalg", "nn", "optim", "random", "special")
+)
 #: Names that few programs need, with their modules, which are imported at first use.
 _LATER = {
     **dict.fromkeys(["ShapeDtypeStruct", "io_callback", "pure_callback"], "callbacks"),
@@ -308,6 +312,7 @@ __all__ = [
     "inf",
     "is_lazy",
     "isdtype",
+    "layout",
     "linalg",
     "load",
     "load_graph",
@@ -451,8 +456,7 @@ later.install()
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    # Modules that are not needed for computing are imported when they are first named.
-    if name in ("amp", "data", "debug", "fft", "linalg", "nn", "optim", "random", "special"):
+    if name in _MODULES:
         return import_module(f".{name}", __name__)
     if (module := _LATER.get(name)) is not None:
         value: object = getattr(import_module(f".{module}", __name__), name)

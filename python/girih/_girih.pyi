@@ -2,7 +2,7 @@
 """Girih's extension module: tensors, operations and the runtime behind them."""
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, SupportsFloat, TypeAlias, final, overload
 
@@ -715,6 +715,30 @@ class Graph:
         keeps no tensor alive.
         """
 
+@final
+class GraphLayouts:
+    """The layouts of a program's values, and the transforms between them."""
+
+    @property
+    def cost(self) -> dict[str, int]:
+        """The cost of all transforms, one after the other."""
+    @property
+    def layouts(self) -> dict[int, Layout]:
+        """The layout of each value, by the number of its node."""
+    @property
+    def num_transforms(self) -> int:
+        """The number of transforms."""
+    @property
+    def operands(self) -> list[dict[str, Any]]:
+        """The values that ops take in another layout than their own, with the ops and the positions
+        of their operands.
+        """
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """The results that ops compute in another way than their layouts: as partial values, or in
+        other tiles, as a spec over axes row and col.
+        """
+
 @disjoint_base
 class GraphPass:
     """A pass: a function from program to program that evaluations run before all other passes."""
@@ -799,6 +823,153 @@ class KernelOp:
         """The results of the op on these tensors."""
 
 @final
+class Layout:
+    """The distribution of a tensor over the processing elements (PEs) of a mesh with rows and
+    columns, which annotates a tensor: its value stays on its device. Text is read as str writes it;
+    sizes that are not divisible give the last PEs fewer elements, or none.
+    """
+
+    def __new__(cls, text: str) -> Layout: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+    @staticmethod
+    def auto(shape: int | Sequence[int], dtype: _DTypeLike | None = None) -> Layout:
+        """The layout with the fewest PEs of a WSE-2 on which a tensor fits, with tiles of at most
+        32,768 bytes.
+        """
+    @staticmethod
+    def block_cyclic(rows: int, cols: int, block_rows: int, block_cols: int) -> Layout:
+        """Like grid, but in blocks that are assigned cyclically."""
+    @staticmethod
+    def col_partition(num_pes: int) -> Layout:
+        """A layout that splits the second axis over PEs, one in each column."""
+    def compatible_with(self, /, other: Layout, shape: int | Sequence[int]) -> bool:
+        """Whether each PE has the same elements of a tensor of a shape under both layouts."""
+    @staticmethod
+    def custom(
+        rows: int,
+        cols: int,
+        shape: int | Sequence[int],
+        tiles: Sequence[tuple[Sequence[int], Sequence[int]]] | Callable[[int, int], tuple[Sequence[int], Sequence[int]]],
+    ) -> Layout:
+        """A layout for tensors of one shape, with a rectangle for each PE as (start, extent): a
+        list in row-major order, or a function of row and column.
+        """
+    @staticmethod
+    def grid(rows: int, cols: int) -> Layout:
+        """A layout that splits the first axis over rows and the second one over columns of PEs."""
+    def memory_usage(
+        self,
+        /,
+        shape: int | Sequence[int],
+        dtype: _DTypeLike | None = None,
+    ) -> dict[str, int | float]:
+        """The bytes of the tiles of a tensor of a shape: of the smallest, the largest, their mean
+        and their sum.
+        """
+    @property
+    def pe_cols(self) -> int:
+        """The columns of PEs."""
+    @property
+    def pe_rows(self) -> int:
+        """The rows of PEs."""
+    def rectangles(
+        self,
+        /,
+        shape: int | Sequence[int],
+        pe_coord: tuple[int, int] = ...,
+    ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """The rectangles of a tensor of a shape that a PE has, as (start, extent)."""
+    @staticmethod
+    def replicated(rows: int, cols: int) -> Layout:
+        """A layout with the whole tensor on every PE."""
+    @staticmethod
+    def row_partition(num_pes: int) -> Layout:
+        """A layout that splits the first axis over PEs, one in each row."""
+    def sharding(self, /, rank: int) -> Sharding | None:
+        """The layout as a sharding of tensors of a rank over a mesh without devices, with axes row
+        and col; None for blocks that are assigned cyclically and for a table.
+        """
+    @staticmethod
+    def single_pe() -> Layout:
+        """A layout with the whole tensor on PE (0, 0)."""
+    def tile_shape(
+        self,
+        /,
+        shape: int | Sequence[int],
+        pe_coord: tuple[int, int] = ...,
+    ) -> tuple[int, ...]:
+        """The shape of a PE's tile of a tensor of a shape."""
+    @property
+    def total_pes(self) -> int:
+        """The number of PEs."""
+    def with_axes(self, /, axes: Sequence[str | None]) -> Layout:
+        """The layout with other axes of the mesh: for each axis of the tensor "row", "col", "both"
+        or None.
+        """
+
+@final
+class LayoutPlanner:
+    """Chooses the layouts of a program's values so that the least bytes move, within the limits of
+    a wafer.
+    """
+
+    def __new__(
+        cls,
+        *,
+        max_memory_per_pe: int = ...,
+        min_tile_elements: int = 64,
+        max_pe_rows: int = 750,
+        max_pe_cols: int = 994,
+        prefer_square_tiles: bool = True,
+    ) -> LayoutPlanner: ...
+    def auto(self, /, shape: int | Sequence[int], dtype: _DTypeLike | None = None) -> Layout:
+        """The layout with the fewest PEs whose tiles fit."""
+    def check(
+        self,
+        /,
+        layout: Layout | str,
+        shape: int | Sequence[int],
+        dtype: _DTypeLike | None = None,
+    ) -> None:
+        """Fails if a layout is not on the fabric or its tiles do not fit."""
+    def insert_transforms(
+        self,
+        /,
+        graph: Program,
+        layouts: GraphLayouts | Layout | str | Mapping[str | int, Layout | str],
+    ) -> GraphLayouts:
+        """The transforms that a program needs under a given layout of each value."""
+    def min_pes_required(
+        self,
+        /,
+        shape: int | Sequence[int],
+        dtype: _DTypeLike | None = None,
+    ) -> int:
+        """The fewest PEs that have the bytes of a tensor, if its sizes could be divided at will."""
+    def plan(
+        self,
+        /,
+        graph: Program,
+        layouts: Mapping[str | int, Layout | str | Sequence[Layout | str]] | None = None,
+    ) -> GraphLayouts:
+        """The layouts of a program's values with the least communication, and the transforms
+        between them.
+        """
+    def plan_within(
+        self,
+        /,
+        graph: Program,
+        layouts: Mapping[str | int, Layout | str | Sequence[Layout | str]] | None = None,
+        budget: MemoryBudget | None = None,
+    ) -> tuple[GraphLayouts, MemoryPlan]:
+        """Layouts as plan chooses them, whose values fit in the memory of the PEs together, and
+        where they are there.
+        """
+
+@final
 class LinearMap:
     """A linear map of tensors: of tangents or of cotangents."""
 
@@ -813,6 +984,73 @@ class Memory:
     @property
     def __array_interface__(self) -> dict[str, Any]:
         """NumPy's description of the memory."""
+
+@final
+class MemoryBudget:
+    """The division of a PE's memory, in bytes; what is left is for data."""
+
+    def __new__(
+        cls,
+        total: int = ...,
+        code: int = ...,
+        stack: int = ...,
+        routing: int = 0,
+    ) -> MemoryBudget: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __getnewargs__(self) -> tuple[Any, ...]: ...
+    def __hash__(self) -> int: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    @property
+    def code(self) -> int:
+        """The program."""
+    @property
+    def data(self) -> int:
+        """The bytes for data."""
+    def double_buffer(self, /, scratch: int) -> list[tuple[int, int, str]]:
+        """The data memory as two equal buffers for a stream, and scratch memory of a size: offset,
+        size and name of each.
+        """
+    @property
+    def routing(self) -> int:
+        """The tables of the router."""
+    @property
+    def stack(self) -> int:
+        """The stack of the tasks."""
+    @property
+    def total(self) -> int:
+        """The whole memory."""
+
+@final
+class MemoryPlan:
+    """Where the PEs have the tiles of a program's values, all at the same offsets."""
+
+    @property
+    def available(self) -> int:
+        """The bytes for data of each PE."""
+    @property
+    def average_utilization(self) -> float:
+        """The part of the PEs' data memory that is used."""
+    def free_bytes(self, /, pe_coord: tuple[int, int] = ...) -> int:
+        """The bytes that a PE has left."""
+    @property
+    def max_pe_memory_used(self) -> int:
+        """The bytes that the fullest PE uses."""
+    @property
+    def mesh(self) -> tuple[int, int]:
+        """The rows and columns of PEs that have tiles."""
+    @property
+    def placements(self) -> list[dict[str, Any]]:
+        """The values and their copies, with layout, first and last node of their lives, and region
+        as large as the largest tile.
+        """
+    def regions(self, /, pe_coord: tuple[int, int] = ...) -> list[tuple[int, int, str]]:
+        """The regions of a PE's tiles: offset, size and name."""
+    @property
+    def total_memory_used(self) -> int:
+        """The bytes that all PEs use."""
+    @property
+    def without_reuse(self) -> int:
+        """The bytes that the fullest PE would use if no region were used again."""
 
 @final
 class Node:
@@ -3281,6 +3519,35 @@ class Tensor:
         """Sets all elements to 0."""
 
 @final
+class TileTransfer:
+    """Elements that a PE sends to a PE, or copies from its own tile."""
+
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    @property
+    def extent(self) -> tuple[int, ...]:
+        """The number of elements along each axis."""
+    @property
+    def is_local(self) -> bool:
+        """Whether no data moves between PEs."""
+    @property
+    def source(self) -> tuple[int, int]:
+        """The PE that has the elements, as (row, column)."""
+    @property
+    def source_start(self) -> tuple[int, ...]:
+        """The index of the first element in the source's tile."""
+    @property
+    def start(self) -> tuple[int, ...]:
+        """The index of the first element in the tensor."""
+    @property
+    def target(self) -> tuple[int, int]:
+        """The PE that needs them."""
+    @property
+    def target_start(self) -> tuple[int, ...]:
+        """The index of the first element in the target's tile."""
+
+@final
 class TimelineHandle:
     """Records the work of the process between start and stop."""
 
@@ -3421,6 +3688,31 @@ class TracedFunction:
     @property
     def text(self) -> str:
         """The graph as traced."""
+
+@final
+class Transform:
+    """The transfers from one layout to another, and what they cost."""
+
+    @property
+    def bytes_moved(self) -> int:
+        """The bytes that PEs get from others."""
+    @property
+    def critical_path(self) -> int:
+        """The cycles that the transfers take at least."""
+    @property
+    def transfers(self) -> list[TileTransfer]:
+        """The pieces of the new tiles, with those that a PE has already."""
+    @property
+    def type(self) -> str:
+        """The kind of change, such as "RESHARD"."""
+    @property
+    def wavelet_hops(self) -> int:
+        """The wires that wavelets pass; a wire that several PEs' elements have in common counts
+        once.
+        """
+    @property
+    def wavelets(self) -> int:
+        """The wavelets of 32 bits that PEs get from others."""
 
 @final
 class TreeDef:
@@ -4868,6 +5160,26 @@ def layer_norm(
     """Normalises over the last axes, whose sizes are given (an int is the size of the last axis),
     then scales and shifts.
     """
+def layout_custom(
+    rows: int,
+    cols: int,
+    shape: int | Sequence[int],
+    tiles: Sequence[tuple[Sequence[int], Sequence[int]]] | Callable[[int, int], tuple[Sequence[int], Sequence[int]]],
+) -> Layout:
+    """The layout with a table of rectangles."""
+def layout_plan_memory(
+    graph: Program,
+    layouts: GraphLayouts | Layout | str | Mapping[str | int, Layout | str],
+    budget: MemoryBudget | None = None,
+) -> MemoryPlan:
+    """Places the values of a program under layouts."""
+def layout_transform(
+    src: Layout | str,
+    dst: Layout | str,
+    shape: int | Sequence[int],
+    dtype: _DTypeLike | None = None,
+) -> Transform:
+    """The transfers from one layout to another."""
 def leaky_relu(x: _TensorLike, negative_slope: float = ...) -> Tensor:
     """``x``, or ``negative_slope * x`` where it is not positive."""
 def leave_named_scope(outer: ScopeHandle) -> None:

@@ -24,6 +24,7 @@ MODULES = (
     "girih.debug",
     "girih.errors",
     "girih.fft",
+    "girih.layout",
     "girih.linalg",
     "girih.nn",
     "girih.nn.functional",

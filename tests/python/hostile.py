@@ -124,6 +124,12 @@ PLAIN = {
     "p": lambda: 0.5,
     "learning_rate": lambda: 0.1,
     "eps": lambda: 1e-5,
+    **dict.fromkeys(["rows", "cols", "num_pes", "block_rows", "block_cols"], lambda: 2),
+    "layout": lambda: gr.layout.Layout.grid(2, 2),
+    "layouts": lambda: "Grid(2, 2)",
+    "graph": lambda: hostile_methods.program(),
+    "mesh": lambda: gr.DeviceMesh((2, 3), ("a", "b"), devices="ghost"),
+    "sharding": lambda: hostile_methods.sharding(),
 }
 
 #: Functions that end the process, write files, wait, or change how later calls behave.
@@ -141,7 +147,7 @@ def functions():
 
     found = {}
     modules = ["", ".linalg", ".fft", ".random", ".nn", ".nn.functional", ".nn.init", ".optim",
-               ".tree", ".amp", ".debug", ".data", ".special"]  # fmt: skip
+               ".tree", ".amp", ".debug", ".data", ".special", ".layout"]  # fmt: skip
     for suffix in modules:
         name = f"girih{suffix}"
         module = importlib.import_module(name)

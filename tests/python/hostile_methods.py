@@ -22,6 +22,10 @@ def program():
     return gr.compile(lambda x: x * 2 + 1).to_program(gr.ones((2, 3)))
 
 
+def sharding():
+    return gr.Sharding(gr.DeviceMesh((2, 2), ("a", "b"), devices="ghost"), gr.P("a", "b"))
+
+
 def custom():
     @gr.custom_op
     def double(x):
@@ -43,6 +47,13 @@ INSTANCES = {
     "Stream": gr.Stream,
     "Event": gr.Event,
     "Program": program,
+    "DeviceMesh": lambda: sharding().mesh,
+    "P": lambda: gr.P("a", "b"),
+    "Sharding": sharding,
+    "Layout": lambda: gr.layout.Layout.grid(2, 2),
+    "LayoutPlanner": gr.layout.LayoutPlanner,
+    "MemoryBudget": gr.layout.MemoryBudget,
+    "MemoryPlan": lambda: gr.layout.plan_memory(program(), "Grid(2, 2)"),
     "Node": lambda: program().nodes[0],
     "Graph": gr.create_graph,
     "CompilationInfo": lambda: gr.compile_graph([gr.ones(2) * 2]),

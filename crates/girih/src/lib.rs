@@ -34,6 +34,7 @@ pub mod explain;
 pub mod guide;
 pub mod host;
 pub mod io;
+pub mod layout;
 pub mod location;
 pub mod losses;
 pub mod nn;

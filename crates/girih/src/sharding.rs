@@ -16,7 +16,7 @@ pub use girih_dist::{
     is_fully_replicated, largest_shape, local_shape, parts, rectangles, reshard, same_ownership,
 };
 pub use girih_ir::factors::Role;
-pub use girih_ir::sharding::{AxisRef, DeviceMesh, DimSpec, Link, P, Sharding};
+pub use girih_ir::sharding::{AxisRef, DeviceMesh, DimSpec, Link, MAX_PROCESSORS, P, Sharding};
 
 use crate::{Device, Error, Program, Result};
 use girih_ir::{NodeId, OpCode};

@@ -25,6 +25,7 @@ mod guards;
 mod host;
 mod imperative;
 mod indexing;
+mod layout;
 mod lazy;
 mod linalg;
 mod losses;
@@ -164,6 +165,13 @@ const INTERNAL: &[&str] = &[
     "TensorIterator",
     "has_protocol",
     "items_of",
+    "GraphLayouts",
+    "Layout",
+    "LayoutPlanner",
+    "MemoryBudget",
+    "MemoryPlan",
+    "TileTransfer",
+    "Transform",
 ];
 
 /// `girih.nn.Module`, if `girih.nn` is imported.
@@ -207,6 +215,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     assign::register(m)?;
     search::register(m)?;
     sharding::register(m)?;
+    layout::register(m)?;
     data::register(m)?;
     dlpack::register(m)?;
     lazy::register(m)?;
@@ -227,11 +236,13 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     timeline::register(m)?;
     interpreter::register(m)?;
     let names = m.index()?;
-    // The names with these prefixes are public in `girih.linalg`, `girih.fft`, `girih.random` and
-    // `girih.tree`, under their own names.
+    // The names with these prefixes are public in `girih.linalg`, `girih.fft`, `girih.layout`,
+    // `girih.random` and `girih.tree`, under their own names.
     let elsewhere = |name: &Bound<'_, PyAny>| {
         let name = name.to_string();
-        ["linalg_", "fft_", "random_", "tree_"].iter().any(|module| name.starts_with(module))
+        ["linalg_", "fft_", "layout_", "random_", "tree_"]
+            .iter()
+            .any(|module| name.starts_with(module))
     };
     let internal = |name: &Bound<'_, PyAny>| INTERNAL.iter().any(|n| name.eq(n).unwrap_or(false));
     let public = names.iter().filter(|name| !internal(name) && !elsewhere(name));

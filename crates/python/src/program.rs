@@ -400,7 +400,7 @@ impl PyProgram {
     }
 }
 
-fn node_id(program: &Program, node: i64) -> PyResult<girih::ir::NodeId> {
+pub(crate) fn node_id(program: &Program, node: i64) -> PyResult<girih::ir::NodeId> {
     let count = program.graph().len();
     let id = u32::try_from(node).ok().filter(|&id| (id as usize) < count).map(girih::ir::NodeId);
     id.ok_or_else(|| {
