@@ -280,6 +280,9 @@ impl<'a> Partitioner<'a> {
                 None => self.resharded(operand, to, graph.spec(*id))?,
             });
         }
+        if self.constraint(&node.op, &node.spec).is_some() {
+            return Ok(Sharded { value: inputs[0], spec });
+        }
         let value = match &decision.ops {
             Some(ops) => self.stages.emit(&inputs, specs, ops.forms(), |b, form, inputs| {
                 ops.distinct()[form].emit(b, inputs)

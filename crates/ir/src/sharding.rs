@@ -55,6 +55,24 @@ impl Sharding {
         Sharding { mesh, spec: P::default() }
     }
 
+    /// The sharding of a tensor with one more leading dimension, which is whole.
+    pub(crate) fn with_leading_dimension(&self) -> Sharding {
+        let mut spec = self.spec.clone();
+        if !spec.dims.is_empty() {
+            spec.dims.insert(0, DimSpec::default());
+        }
+        Sharding { mesh: self.mesh.clone(), spec }
+    }
+
+    /// The sharding of one element along the leading dimension of a tensor.
+    pub fn without_leading_dimension(&self) -> Sharding {
+        let mut spec = self.spec.clone();
+        if !spec.dims.is_empty() {
+            spec.dims.remove(0);
+        }
+        Sharding { mesh: self.mesh.clone(), spec }
+    }
+
     /// The mesh.
     pub fn mesh(&self) -> &DeviceMesh {
         &self.mesh

@@ -19,7 +19,7 @@ use super::windows::Window;
 use crate::propagate::{Call, Operand, Step, backward, step, step_in_parts};
 use girih_ir::ops::masked::masked_axis;
 use girih_ir::sharding::{DeviceMesh, DimSpec, P};
-use girih_ir::{Class, Factors, Graph, Node, NodeId, Op, OpCode, Result, TensorSpec};
+use girih_ir::{Attrs, Class, Factors, Graph, Node, NodeId, Op, OpCode, Result, TensorSpec};
 
 /// How a node is computed.
 #[derive(Clone, Debug)]
@@ -138,6 +138,13 @@ impl Decision {
 }
 
 impl Partitioner<'_> {
+    /// The spec that an op sets, whatever its operand has. A spec for a mesh with other axes sets none.
+    pub(super) fn constraint<'a>(&self, op: &'a Op, result: &TensorSpec) -> Option<&'a P> {
+        let Attrs::Sharding(sharding) = &op.attrs else { return None };
+        let fits = sharding.spec().check(self.mesh, result.shape.rank());
+        fits.is_ok().then(|| sharding.spec())
+    }
+
     /// How an op is computed on operands of these specs, towards a wanted result if one is given.
     pub(super) fn decision(
         &mut self,
@@ -146,6 +153,9 @@ impl Partitioner<'_> {
         operands: &[(&P, &TensorSpec)],
         towards: Option<&P>,
     ) -> Result<Decision> {
+        if let Some(spec) = self.constraint(op, result) {
+            return Ok(Decision::new(vec![spec.clone()], spec.clone(), None, false));
+        }
         let tensors: Vec<&TensorSpec> = operands.iter().map(|(_, tensor)| *tensor).collect();
         let whole = vec![P::default(); operands.len()];
         let whole = Decision::new(whole, P::default(), None, false);

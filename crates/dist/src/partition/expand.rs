@@ -99,7 +99,9 @@ impl Expansion<'_, '_> {
             self.partitioner.decision(op, spec, &operands, None)?;
         let mut gathers = operands.iter().zip(&wanted);
         let gathers = gathers.any(|((from, _), to)| self.partitioner.gathers(from, to));
-        if !(gathers && op.class() == Class::Composite && op.def().decompose.is_some()) {
+        let is_composite =
+            op.class() == Class::Composite && self.partitioner.constraint(op, spec).is_none();
+        if !(gathers && is_composite && op.def().decompose.is_some()) {
             return Ok(self.append(op, spec, inputs, found));
         }
         let mut b = GraphBuilder::default();

@@ -7,7 +7,7 @@ use super::host::HostCall;
 use super::pool::Pool;
 use super::window::WindowDim;
 use crate::dim::{Sizes, Symbol};
-use crate::{DType, Dim, Graph, Literal, Result, Shape, TensorSpec};
+use crate::{DType, Dim, Graph, Literal, Result, Shape, Sharding, TensorSpec};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -262,6 +262,9 @@ pub enum Attrs {
         /// The device of the result.
         to: u8,
     },
+    /// A sharding that a value gets.
+    #[serde(skip)]
+    Sharding(Arc<Sharding>),
     /// The batch axis of a collective.
     NamedAxis(Arc<NamedAxis>),
     /// Whether gelu uses the tanh approximation.
@@ -446,6 +449,9 @@ impl Attrs {
             Attrs::Pad(pad) => {
                 let dims = std::iter::once(PadDim::default()).chain(pad.0.iter().copied());
                 Attrs::Pad(Arc::new((dims.collect(), pad.1)))
+            }
+            Attrs::Sharding(sharding) => {
+                Attrs::Sharding(Arc::new(sharding.with_leading_dimension()))
             }
             // Rows, windows and features count axes from the end; the other attributes name no
             // axis.

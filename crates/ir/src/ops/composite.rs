@@ -48,6 +48,14 @@ fn moved(call: OpCall<'_>) -> Result<TensorSpec> {
     }
 }
 
+fn resharded(call: OpCall<'_>) -> Result<TensorSpec> {
+    let Attrs::Sharding(sharding) = &call.op.attrs else {
+        return Err(Error::InvalidArgument { op: call.name(), reason: "needs a sharding".into() });
+    };
+    sharding.spec().check(sharding.mesh(), call.inputs[0].shape.rank())?;
+    any(call)
+}
+
 fn numeric(call: OpCall<'_>) -> Result<TensorSpec> {
     let dtype = call.inputs[0].dtype;
     let ok = dtype.is_int() || dtype.is_float();
@@ -161,6 +169,18 @@ pub static TO_DEVICE: OpDef = OpDef {
     ..with_rule(
         vjp::to_device,
         composite("to_device", "The same value, on another device.", moved, decompose::same),
+    )
+};
+/// The same value under another sharding (attribute `Sharding`). A program is partitioned at this op;
+/// in the program of one processor, the op is the identity.
+pub static RESHARD: OpDef = OpDef {
+    linear: Linearity::All,
+    category: Some(Category::Elementwise),
+    samples: samples::reshard,
+    python: Python::Named("Tensor.shard"),
+    ..with_rule(
+        vjp::reshard,
+        composite("reshard", "The same value, under another sharding.", resharded, decompose::same),
     )
 };
 /// `max(x, 0)`, NaN for NaN; derivative 0 at 0.

@@ -6,6 +6,7 @@ mod host;
 mod lists;
 mod named;
 mod scalars;
+mod sharding;
 mod symbolic;
 
 use self::control::Count;
@@ -183,6 +184,7 @@ macro_rules! fields {
                 $each("from", from)?;
                 $each("to", to)
             }
+            Attrs::Sharding(sharding) => $each("to", sharding.inside()),
             Attrs::NamedAxis(axis) => {
                 let NamedAxis { name, size } = axis.inside();
                 $each("axis", name)?;

@@ -201,6 +201,7 @@ registry! {
     AllGather = collective::ALL_GATHER,
     // Composites.
     ToDevice = composite::TO_DEVICE,
+    Reshard = composite::RESHARD,
     Gelu = composite::GELU,
     SigmoidSlope = slopes::SIGMOID_SLOPE,
     Direction = slopes::DIRECTION,

@@ -5,7 +5,7 @@ pub(super) mod control;
 pub(super) mod networks;
 
 use super::*;
-use crate::{Array, Element};
+use crate::{Array, DeviceMesh, Element, P, Sharding};
 use num_complex::Complex;
 use std::sync::Arc;
 
@@ -416,6 +416,17 @@ pub(super) fn to_device(code: OpCode) -> Vec<Sample> {
     };
     // Device 0 is the only device that every process has.
     [(0, 0), (1, 0)].map(row).into()
+}
+
+pub(super) fn reshard(code: OpCode) -> Vec<Sample> {
+    let mesh = DeviceMesh::new(&[2], &["x"]).expect("the names are valid");
+    let row = |(spec, shape): (P, &[usize])| {
+        let sharding = Sharding::new(mesh.clone(), spec).expect("the mesh has the axis");
+        let op = Op::new(code, Attrs::Sharding(Arc::new(sharding)));
+        Sample::new(op, [spread(shape, code.def().domain)])
+    };
+    let along = |spec: &str| spec.parse().expect("it is a spec");
+    [row((along("<x>"), &[5])), row((along("<*, x>"), &[2, 3])), row((P::default(), &[4]))].into()
 }
 
 /// Collectives over an unbound axis, which has one member.

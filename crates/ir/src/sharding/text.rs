@@ -1,6 +1,6 @@
 //! The text forms of meshes and specs, and their parsers. Each parser reads what `Display` writes.
 
-use super::{AxisRef, DeviceMesh, DimSpec, Link, P};
+use super::{AxisRef, DeviceMesh, DimSpec, Link, P, Sharding};
 use crate::text::cursor::Cursor;
 use crate::{Error, OpCode, Result, factors::Role};
 use std::fmt::{self, Display};
@@ -241,6 +241,21 @@ impl FromStr for P {
     /// Reads the text that `Display` writes.
     fn from_str(text: &str) -> Result<P> {
         whole(text, spec)
+    }
+}
+
+impl FromStr for Sharding {
+    type Err = Error;
+
+    /// Reads the text that `Display` writes: a spec and its mesh.
+    fn from_str(text: &str) -> Result<Sharding> {
+        let read = |c: &mut Cursor<'_>| {
+            let spec = spec(c)?;
+            c.symbol("on")?;
+            Ok((spec, mesh(c)?))
+        };
+        let (spec, mesh) = whole(text, read)?;
+        Sharding::new(mesh, spec)
     }
 }
 

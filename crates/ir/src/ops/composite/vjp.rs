@@ -35,6 +35,11 @@ pub(super) fn to_device(v: &mut Vjp<'_>) -> Rule {
     only(v.b.emit(back, &[v.ct])?)
 }
 
+/// The cotangent has the sharding of the result.
+pub(super) fn reshard(v: &mut Vjp<'_>) -> Rule {
+    only(v.b.emit(v.op.clone(), &[v.ct])?)
+}
+
 /// The gradient at 0 is 0, unlike the gradient of a tie in `maximum`, which is half. The gradient
 /// at NaN is the cotangent.
 pub(super) fn relu(v: &mut Vjp<'_>) -> Rule {
