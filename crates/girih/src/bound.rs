@@ -4,7 +4,7 @@
 use crate::tiled::{CallPath, TiledCall};
 use crate::{Device, Profile, Result, Tensor, TracedProgram, random};
 use girih_ir::dim::Symbol;
-use girih_ir::{OpCode, TensorSpec};
+use girih_ir::{Attrs, OpCode, TensorSpec};
 use girih_record::context::{self, Context};
 use girih_record::executor::DeviceExecutor;
 use girih_record::node::{CompactSpec, State};
@@ -27,6 +27,8 @@ pub struct BoundProgram {
     takes: Vec<Take>,
     /// The calls tile by tile, if the arguments are larger than a tile.
     tiled: Option<TiledCall>,
+    /// Whether the program has tensors on a mesh of its own.
+    on_mesh: bool,
     /// The number of blocks of the random generator's sequence that a run consumes.
     draws: u64,
     outputs: Vec<Spec>,
@@ -126,12 +128,18 @@ impl BoundProgram {
         let outputs = graph.outputs().iter().map(output).collect::<Result<Vec<_>>>()?;
         let given = given.iter().map(Spec::of).collect();
         let tiled = program.tile_of(&sizes).map(TiledCall::new);
+        let on_mesh = graph.nodes().any(|(_, node)| matches!(node.op.attrs, Attrs::Sharding(_)))
+            || takes.iter().any(|take| match take {
+                Take::Held(tensor) => tensor.node().place().is_sharded(),
+                _ => false,
+            });
         Ok(BoundProgram {
             program,
             given,
             sizes,
             takes,
             tiled,
+            on_mesh,
             draws,
             outputs,
             first: OnceLock::new(),
@@ -214,10 +222,16 @@ impl BoundProgram {
             return self.record(given).map(Some);
         }
         nested::check("a call of a compiled function")?;
+        if self.on_mesh {
+            return self.call_on_mesh(given).map(Some);
+        }
         // The vector is filled in place because it is too large to move cheaply.
         let mut arguments: SmallVec<[Argument; 8]> = SmallVec::new();
         if !self.arguments(given, &mut arguments)? {
-            return Ok(None);
+            return match given.iter().any(|tensor| tensor.node().place().is_sharded()) {
+                true => self.call_on_mesh(given).map(Some),
+                false => Ok(None),
+            };
         }
         if let Some(tiled) = &self.tiled
             && let Some(values) = self.call_tiled(tiled, &arguments)?
@@ -235,6 +249,15 @@ impl BoundProgram {
             self.look_for_nans(&executor, &arguments, &values)?;
         }
         Ok(Some(self.results(values)))
+    }
+
+    /// A call with tensors on a mesh, or of a program that shards some: the program of the mesh is
+    /// found by the recorded graph and the shardings.
+    #[track_caller]
+    fn call_on_mesh(&self, given: &[Tensor]) -> Result<Vec<Tensor>> {
+        let outputs = self.record(given)?;
+        eval::eval_recorded(&outputs.iter().map(Tensor::node).collect::<Vec<_>>())?;
+        Ok(outputs)
     }
 
     /// The tensors of the results.

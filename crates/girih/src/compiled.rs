@@ -155,7 +155,9 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             Some(program) => program,
             None => {
                 let _scope = DeviceScope::new(Device::common("compile", arguments)?);
-                let program = TracedProgram::trace(&specs, &self.dims, &[], |x| (self.f)(x))?.0;
+                let shardings: Vec<_> = arguments.iter().map(|t| t.placement()).collect();
+                let run = |x: &[Tensor]| (self.f)(x);
+                let program = TracedProgram::trace(&specs, &self.dims, &shardings, &[], run)?.0;
                 let program = Arc::new(program);
                 self.lock().push(program.clone());
                 program

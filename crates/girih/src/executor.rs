@@ -145,8 +145,10 @@ impl Executor {
 
     /// Fails for a tensor that is committed to another device.
     fn check_devices<'a>(&self, tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
-        let elsewhere =
-            |t: &&Tensor| !t.node().place().is_floating() && t.device() != self.device();
+        let elsewhere = |t: &&Tensor| {
+            let place = t.node().place();
+            !place.is_floating() && (place.is_sharded() || t.device() != self.device())
+        };
         match tensors.into_iter().find(elsewhere) {
             None => Ok(()),
             Some(t) => Err(Error::InvalidArgument(format!(
@@ -154,7 +156,7 @@ impl Executor {
                  to_device, or use an executor of its device",
                 self.device(),
                 t.id(),
-                t.device()
+                t.sharding().map_or_else(|| t.device().to_string(), ToString::to_string)
             ))),
         }
     }

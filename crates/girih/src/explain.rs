@@ -9,6 +9,7 @@
 mod json;
 mod text;
 
+use crate::sharding::Collective;
 use crate::{Result, Tensor};
 use girih_ir::{Graph, NodeId, Traffic};
 use girih_record::eval::{cut_out, executor, executor_of};
@@ -139,6 +140,16 @@ pub fn explain<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Expl
     let lines = cut.nodes.iter().map(line).collect();
     let addresses = addresses(&**executor.runtime().device(), &cut.arguments);
     explained(executor.runtime(), (cut.graph, lines, addresses), crate::options()?)
+}
+
+/// Explains what evaluating tensors on one mesh would do: for each stage what compiling the program of
+/// the first processor does, and the collectives between the stages.
+///
+/// Errors: as [`crate::sharding::plan`]; [`crate::Error::Evaluation`] if a program cannot be compiled.
+pub fn explain_on_mesh(tensors: &[&Tensor]) -> Result<(Vec<Explanation>, Vec<Collective>)> {
+    let (partition, collectives) = crate::sharding::plan(tensors)?;
+    let programs = partition.stages.iter().map(|stage| explain_graph(&stage.programs[0]));
+    Ok((programs.collect::<Result<_>>()?, collectives))
 }
 
 /// Explains what the compilation of a closed graph does under the current options. The explanation

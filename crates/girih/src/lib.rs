@@ -79,7 +79,7 @@ pub use display::{PrintOptions, print_options, set_print_options};
 pub use dynamic::DynamicDim;
 pub use eval::{async_eval, compile_only, eval, graph_of, graph_text};
 pub use executor::{ExecutionResult, Executor, ExecutorConfig, Profile};
-pub use explain::{Explanation, explain, explain_graph};
+pub use explain::{Explanation, explain, explain_graph, explain_on_mesh};
 pub use program::{Input, NodeInfo, Program};
 // The lower layers, for front ends in other languages.
 pub use girih_ir as ir;
@@ -93,7 +93,7 @@ pub use girih_record::cpu::{
     CacheState, Calibration, cache_on_disk, calibration, instruction_set, num_threads,
     set_num_threads,
 };
-pub use girih_record::devices::{DeviceInfo, register_device};
+pub use girih_record::devices::{DeviceInfo, register_device, set_host_devices};
 pub use girih_record::node::{NodeKind, TensorState};
 pub use girih_record::placement::{devices, memory_stats, shares_host_memory, warm_up};
 pub use girih_record::scopes::{DeviceScope, StreamScope};

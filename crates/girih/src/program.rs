@@ -165,7 +165,7 @@ impl Program {
         let state = node.state();
         state.for_each_input(|i| inputs.push(ids[&Arc::as_ptr(i)]));
         let (op, held) = match &*state {
-            State::Available(_) => {
+            state if state.is_available() => {
                 let code = match node.code() {
                     OpCode::Parameter => OpCode::Parameter,
                     _ if parameter.is_some() => OpCode::Parameter,

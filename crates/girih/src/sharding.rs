@@ -18,7 +18,9 @@ pub use girih_dist::{
 pub use girih_ir::factors::Role;
 pub use girih_ir::sharding::{AxisRef, DeviceMesh, DimSpec, Link, MAX_PROCESSORS, P, Sharding};
 
-use crate::{Device, Error, Program, Result};
+pub use girih_record::eval::Collective;
+
+use crate::{Device, Error, Program, Result, Tensor};
 use girih_ir::{NodeId, OpCode};
 
 /// The mesh with the first devices of the host: `cpu`, `cpu:1` and so on.
@@ -62,6 +64,15 @@ pub fn combining(name: &str) -> Result<OpCode> {
         let known = known.join(", ");
         Error::InvalidArgument(format!("'{name}' combines no partial values; use one of {known}"))
     })
+}
+
+/// The programs of the processors that would compute some tensors on one mesh, and their collectives.
+/// Nothing is computed, and the mesh may be a ghost.
+///
+/// Errors: [`Error::InvalidArgument`] for tensors that are not on one mesh.
+pub fn plan(targets: &[&Tensor]) -> Result<(Partition, Vec<Collective>)> {
+    let targets: Vec<_> = targets.iter().map(|tensor| tensor.node()).collect();
+    girih_record::eval::plan_on_mesh(&targets)
 }
 
 impl Program {

@@ -2,6 +2,7 @@
 
 mod gradient;
 mod placed;
+mod sharded;
 
 pub use gradient::{Hook, no_grad, take_roots};
 

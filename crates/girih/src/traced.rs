@@ -10,9 +10,10 @@ use girih_ir::{NodeId, TensorSpec};
 use girih_record::cut::suspects;
 use girih_record::eval::settle_or_interrupt;
 use girih_record::location::{self, Location};
+use girih_record::mesh::{self, MeshPlacement};
 use girih_record::order::ancestors;
 use girih_record::trace::{Draw, Tracing};
-use girih_record::{Node, evaluation_error, tape};
+use girih_record::{Node, Place, evaluation_error, tape};
 use girih_runtime::SymbolicGraph;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub struct TracedProgram {
     symbolic: SymbolicGraph,
     /// The only device whose tensors the program serves, if the function queried the device.
     device: Option<Device>,
+    /// The shardings of the arguments when the function was traced; fewer if the others have none.
+    shardings: Vec<Option<&'static MeshPlacement>>,
     /// The half dtype of autocast when the function was traced.
     autocast: Option<DType>,
     /// The random draws of the function in order, and the draw of each random leaf of the program.
@@ -47,8 +50,8 @@ pub struct TracedProgram {
 }
 
 impl TracedProgram {
-    /// Traces a function: calls it with a placeholder per argument, each with the dynamic axes of
-    /// the same position in `dims`. `outside` are captured tensors that every call supplies. Other
+    /// Traces a function: calls it with a placeholder per argument, each with the dynamic axes and the
+    /// sharding of the same position in `dims` and `shardings`. `outside` are captured tensors that every call supplies. Other
     /// tensors that the outputs need become part of the program, with their current values.
     ///
     /// Returns the program and the positions of the tensors of `outside` that it needs.
@@ -58,6 +61,7 @@ impl TracedProgram {
     pub fn trace<E: From<Error>>(
         arguments: &[TensorSpec],
         dims: &[Vec<DynamicDim>],
+        shardings: &[Option<&'static MeshPlacement>],
         outside: &[Tensor],
         f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>, E>,
     ) -> Result<(TracedProgram, Vec<usize>), E> {
@@ -70,6 +74,11 @@ impl TracedProgram {
             })
             .collect::<Result<Vec<TensorSpec>>>()?;
         let placeholders: Vec<Tensor> = parameters.iter().map(placeholder).collect();
+        for (placeholder, placement) in placeholders.iter().zip(shardings) {
+            if let Some(placement) = placement {
+                placeholder.node().set_place(Place::sharded(placement));
+            }
+        }
         girih_ir::dim::set_place(|| location::entered().number());
         let guards = Guards::new();
         let entered = guards.enter();
@@ -102,6 +111,7 @@ impl TracedProgram {
                 guards,
                 symbolic,
                 device,
+                shardings: shardings.to_vec(),
                 autocast: Context::current().autocast(),
                 draws,
                 drawn,
@@ -153,6 +163,9 @@ impl TracedProgram {
             let (was, is) = (named(self.autocast), named(autocast));
             return Some(format!("the function was traced under {was}, and is called under {is}"));
         }
+        if let Some(reason) = self.refuses_shardings(arguments) {
+            return Some(reason);
+        }
         let own = self.device?;
         let other = |t: &&Tensor| {
             let place = t.node().place();
@@ -160,6 +173,27 @@ impl TracedProgram {
         };
         let found = arguments.iter().find(other)?.node().place().device();
         Some(format!("the function asked for the device, which was {own} and is {found}"))
+    }
+
+    /// The reason why the program does not serve the shardings of these tensors, on which those inside
+    /// of the function depend.
+    fn refuses_shardings(&self, arguments: &[Tensor]) -> Option<String> {
+        if !mesh::any() {
+            return None;
+        }
+        let placements = arguments.iter().map(|tensor| tensor.node().place().sharding());
+        let given = placements.take(self.parameters.len());
+        for (at, given) in given.enumerate() {
+            let own = self.shardings.get(at).copied().flatten();
+            if own.map(std::ptr::from_ref) != given.map(std::ptr::from_ref) {
+                let shown = |of: Option<&MeshPlacement>| {
+                    of.map_or_else(|| "on no mesh".to_string(), MeshPlacement::to_string)
+                };
+                let (own, given) = (shown(own), shown(given));
+                return Some(format!("argument {at} was {own} at tracing, and is {given}"));
+            }
+        }
+        None
     }
 
     /// The sizes of the symbols; an error describes the spec that does not fit.

@@ -14,7 +14,7 @@ use girih_ir::{Dim, Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
 use girih_record::location::{self, Location};
 use girih_record::order::ancestors;
 use girih_record::recorder::record_inferred;
-use girih_record::{Node, State, tape};
+use girih_record::{Node, Place, State, mesh, tape};
 use girih_transform::BatchAxis;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -143,6 +143,13 @@ impl Traced {
     }
 }
 
+/// The place of one member of a batch along the leading dimension.
+fn member_place(batch: Place) -> Place {
+    let Some(placement) = batch.sharding() else { return batch };
+    let sharding = placement.sharding().without_leading_dimension();
+    mesh::placed(&sharding).map_or(batch, Place::sharded)
+}
+
 impl Trace {
     /// A trace without placeholders.
     pub fn new() -> Trace {
@@ -192,6 +199,9 @@ impl Trace {
         let splice = Splice { put: outside, ..splice };
         let mut results = splice.outputs(&graph);
         let gradients = results.split_off(outputs.len());
+        let gradients =
+            gradients.iter().zip(wrt).map(|(gradient, like)| gradient.placed_like(like));
+        let gradients = gradients.collect::<Result<_>>()?;
         Ok((results, gradients))
     }
 
@@ -358,7 +368,7 @@ impl Trace {
         let spec = like.spec();
         let shape = spec.shape.part(1..);
         let tensor = placeholder(&TensorSpec { shape, dtype: spec.dtype });
-        tensor.node().set_place(like.node().place());
+        tensor.node().set_place(member_place(like.node().place()));
         self.placeholders.push(tensor.clone());
         tensor
     }

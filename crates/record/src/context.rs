@@ -11,11 +11,12 @@ use crate::error::{Error, Result};
 use crate::executor::DeviceExecutor;
 use crate::graph::{self, RecordingGraph};
 use crate::location::Scope as NamedScope;
+use crate::mesh::placed;
 use crate::node::{CompactSpec, Node, State};
 use crate::place::Place;
 use crate::stream::Stream;
 use crate::tape;
-use girih_ir::{Attrs, DType, Op, TensorSpec};
+use girih_ir::{Attrs, DType, Op, Sharding, TensorSpec};
 use girih_runtime::{CompileOptions, PlanExecutor};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -206,6 +207,11 @@ impl Context {
         self.swap(frame.with_eager(on));
     }
 
+    /// Whether operands on a mesh may be resharded for an op.
+    pub fn implicit_reshards(&self) -> bool {
+        CURRENT.with_borrow(|frame| frame.implicit_reshards)
+    }
+
     /// Whether results of tensors that require gradients require gradients too.
     #[inline]
     pub fn grad(&self) -> bool {
@@ -334,8 +340,9 @@ pub fn current_graph() -> RecordingGraph {
 /// Records a node in this thread's graph. `place` is the place that follows from the operands, or
 /// `None` for a leaf.
 pub fn add_node(op: Op, spec: &TensorSpec, place: Option<Place>, state: State) -> Arc<Node> {
-    let place = match op.attrs {
-        Attrs::Devices { to, .. } => moved(place, to),
+    let place = match &op.attrs {
+        Attrs::Devices { to, .. } => moved(place, *to),
+        Attrs::Sharding(sharding) => resharded(place, sharding),
         _ => place,
     };
     add(place, state, |place, state, id| Node::new(op, spec, place, state, id))
@@ -346,6 +353,13 @@ pub fn add_node(op: Op, spec: &TensorSpec, place: Option<Place>, state: State) -
 fn moved(place: Option<Place>, to: u8) -> Option<Place> {
     let Some(device) = Device::numbered(to) else { return place };
     Some(Place::committed(device).with_tracked(place.is_some_and(Place::is_tracked)))
+}
+
+/// The place of the result of a reshard. A mesh whose devices this process does not have, such as that
+/// of another process's file, does not change the place.
+fn resharded(place: Option<Place>, sharding: &Sharding) -> Option<Place> {
+    let Ok(placement) = placed(sharding) else { return place };
+    Some(Place::sharded(placement).with_tracked(place.is_some_and(Place::is_tracked)))
 }
 
 /// Like [`add_node`], with a compact spec.

@@ -31,6 +31,9 @@ pub struct CutGraph {
     pub nodes: Vec<Arc<Node>>,
     /// The argument of each leaf that takes one.
     pub arguments: Vec<Argument>,
+    /// The parts of arguments on a mesh, by the position of the argument, of which `arguments` has the
+    /// first part.
+    pub parts: Vec<(usize, Arc<[Value]>)>,
     /// Completions of scheduled operands.
     pub after: SmallVec<[Arc<Completion>; 2]>,
     /// Nodes to compute and keep: the lazy targets, then intermediates with other references.
@@ -173,8 +176,10 @@ fn recorded(targets: &[&Arc<Node>]) -> (Graph, FxHashMap<*const Node, NodeId>) {
         let state = node.state();
         state.for_each_input(|input| inputs.push(ids[&Arc::as_ptr(input)]));
         let (op, spec) = match &*state {
-            State::Available(_) if node.code() == OpCode::Parameter => (node.op(), node.spec()),
-            State::Available(_) => (OpCode::Input.into(), node.spec()),
+            state if state.is_available() => match node.code() {
+                OpCode::Parameter => (node.op(), node.spec()),
+                _ => (OpCode::Input.into(), node.spec()),
+            },
             // A random leaf is not fed by the user, but a reader of the graph sees it as data.
             State::Random { .. } => (OpCode::Input.into(), node.spec()),
             _ => (node.op(), node.spec()),

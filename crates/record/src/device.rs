@@ -9,6 +9,9 @@ impl Device {
     /// The host's processor, whose memory is the memory of the process.
     pub const CPU: Device = Device(0);
 
+    /// The maximum number of devices: placements with smaller numbers are devices.
+    pub const MAX: usize = 128;
+
     pub(crate) fn from_index(index: u8) -> Device {
         Device(index)
     }

@@ -77,7 +77,7 @@ impl Device {
 
     /// The device with number `index`, if there is one.
     pub fn numbered(index: u8) -> Option<Device> {
-        registry::all().map(|(device, _)| device).find(|device| device.index() == index)
+        registry::numbered(index)
     }
 }
 
@@ -108,6 +108,15 @@ impl DeviceExecutor {
         let device = Device::named(&config.device)?;
         DeviceExecutor::beside(executor(device)?, config)
     }
+}
+
+/// Gives the host's processor at least `number` devices: `cpu`, `cpu:1` and so on. They have memory and
+/// queues of their own and share the process' kernel threads, so that programs for several devices
+/// run on one machine. The number only grows.
+///
+/// Errors: [`Error::InvalidArgument`] unless the number is 1 to 64; those of the environment variables.
+pub fn set_host_devices(number: usize) -> Result<()> {
+    registry::set_host_devices(number)
 }
 
 /// Adds a device to the process, with the back end that compiles for it. [`Device::named`] takes

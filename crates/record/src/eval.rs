@@ -7,8 +7,10 @@
 //! runs on one device; values on other devices are copied first.
 
 mod claim;
+mod mesh;
 mod transfer;
 
+pub use self::mesh::{Collective, from_parts, parts, plan_on_mesh};
 pub use claim::settle_or_interrupt;
 pub use transfer::carried;
 
@@ -22,6 +24,7 @@ use crate::error::{Error, Result, evaluation_error};
 use crate::executor::{DeviceExecutor, Profile};
 use crate::location::Location;
 use crate::memory::return_memory;
+use crate::mesh::Home;
 use crate::node::{Node, State};
 use crate::{host, nans, nested, trace};
 use girih_ir::{Graph, NodeId, OpCode, TensorSpec};
@@ -60,9 +63,9 @@ pub fn cut_out<H: Borrow<Arc<Node>>>(
         targets.iter().map(|&target| target.borrow()).collect();
     nested::check("compilation")?;
     let mut transferred = Transferred::default();
-    let device = executor.runtime().device().id();
+    let home = Home::Device(executor.runtime().device().id());
     loop {
-        match cut(device, &targets, &transferred, keep, |_| ())? {
+        match cut(home, &targets, &transferred, keep, |_| ())? {
             Cut::Ready(cut, ()) => return Ok(cut),
             Cut::Elsewhere(nodes) => transfer_values(&nodes, executor, &mut transferred)?,
             // A failure of the other evaluation is reported to its own caller; the node is lazy
@@ -96,21 +99,27 @@ pub fn eval_recorded(targets: &[&Arc<Node>]) -> Result<()> {
 }
 
 /// Calls `run` with the tensors of each device and the executor of this context for the device.
+/// Tensors on meshes are computed first.
 fn by_device(
     targets: &[&Arc<Node>],
     mut run: impl FnMut(&DeviceExecutor, &[&Arc<Node>]) -> Result<()>,
 ) -> Result<()> {
     let Some(first) = targets.first() else { return Ok(()) };
     let device = trace::device_of(first);
-    if targets.iter().all(|target| target.place().device() == device) {
+    let is_here =
+        |target: &&Arc<Node>| !target.place().is_sharded() && target.place().device() == device;
+    if targets.iter().all(|target| is_here(target)) {
         return run(&Context::current().executor_for(device)?, targets);
     }
-    let mut devices: Vec<Device> = targets.iter().map(|t| t.place().device()).collect();
+    let (sharded, on_devices): (Vec<_>, Vec<_>) =
+        targets.iter().copied().partition(|target| target.place().is_sharded());
+    mesh::eval(&sharded)?;
+    let mut devices: Vec<Device> = on_devices.iter().map(|t| t.place().device()).collect();
     devices.sort_by_key(|device| device.index());
     devices.dedup();
     for device in devices {
         let is_here = |target: &&&Arc<Node>| target.place().device() == device;
-        let own: Vec<&Arc<Node>> = targets.iter().filter(is_here).copied().collect();
+        let own: Vec<&Arc<Node>> = on_devices.iter().filter(is_here).copied().collect();
         run(&Context::current().executor_for(device)?, &own)?;
     }
     Ok(())
@@ -163,6 +172,10 @@ pub fn async_eval(targets: &[&Arc<Node>]) -> Result<()> {
     check_reads(targets, "evaluation")?;
     nested::check("evaluation")?;
     background::wait_for_room(MAX_QUEUED)?;
+    if targets.iter().any(|target| target.place().is_sharded()) {
+        evaluate_in_background(targets);
+        return Ok(());
+    }
     by_device(targets, |executor, targets| {
         let stream = Context::current().runtime_stream(executor.runtime());
         stream.queue().wait_for_room(MAX_QUEUED)?;
@@ -205,8 +218,8 @@ fn check_reads(targets: &[&Arc<Node>], what: &'static str) -> Result<()> {
 /// Errors: as [`eval_recorded`].
 pub fn value(node: &Arc<Node>, what: &'static str) -> Result<Value> {
     trace::check_read(node, what)?;
-    if let State::Available(value) = &*node.state() {
-        return Ok(value.clone());
+    if let Some(value) = known(node) {
+        return value;
     }
     eval_recorded(&[node]).map_err(|error| match error {
         Error::TracedValue { argument, shape, at, .. } => {
@@ -214,10 +227,18 @@ pub fn value(node: &Arc<Node>, what: &'static str) -> Result<Value> {
         }
         error => error,
     })?;
-    match &*node.state() {
-        State::Available(value) => Ok(value.clone()),
-        _ => unreachable!("a successful evaluation leaves its targets available"),
-    }
+    known(node)
+        .unwrap_or_else(|| unreachable!("a successful evaluation leaves its targets available"))
+}
+
+/// The value of an available node; that of a node on a mesh is gathered on the host.
+fn known(node: &Arc<Node>) -> Option<Result<Value>> {
+    let parts = match &*node.state() {
+        State::Available(value) => return Some(Ok(value.clone())),
+        State::Sharded(parts) => parts.clone(),
+        _ => return None,
+    };
+    Some(mesh::gathered(node, &parts))
 }
 
 /// The profile to which times are added, if any.
@@ -256,8 +277,8 @@ fn attempt(
         return Ok(true);
     }
     let start = times.as_ref().map(|_| Instant::now());
-    let device = executor.runtime().device().id();
-    let (cut, claim) = match claim(device, targets, transferred, keep)? {
+    let home = Home::Device(executor.runtime().device().id());
+    let (cut, claim) = match claim(home, targets, transferred, keep)? {
         Claimed::Work(cut, claim) => (cut, claim),
         Claimed::Nothing => return Ok(true),
         Claimed::Blocked(node) => {

@@ -9,9 +9,9 @@
 //! The modules from the bottom up; a module uses only modules before it:
 //!
 //! `dlpack`, `foreign`, `device`, `host`, `statistics`, `location`, `error`, `cpu`, `nested`,
-//! `memory`, `background`, `place`, `node`, `order`, `hints`, `tape`, `axes`, `executor`,
-//! `devices`, `stream`, `graph`, `context`, `scopes`, `trace`, `placement`, `cut`, `nans`,
-//! `eval`, `recorder`.
+//! `memory`, `background`, `executor`, `devices`, `mesh`, `place`, `node`, `order`, `hints`,
+//! `tape`, `axes`, `stream`, `graph`, `context`, `scopes`, `trace`, `placement`, `sharded`, `cut`,
+//! `nans`, `eval`, `recorder`.
 #![forbid(unsafe_code)]
 
 pub mod axes;
@@ -31,6 +31,7 @@ pub mod hints;
 pub mod host;
 pub mod location;
 mod memory;
+pub mod mesh;
 pub mod nans;
 pub mod nested;
 pub mod node;
@@ -39,6 +40,7 @@ mod place;
 pub mod placement;
 pub mod recorder;
 pub mod scopes;
+mod sharded;
 pub mod statistics;
 pub mod stream;
 pub mod tape;

@@ -56,6 +56,8 @@ pub enum State {
     Scheduled(Box<Scheduled>),
     /// The value is known.
     Available(Value),
+    /// The value is known: the part of each processor of the node's mesh.
+    Sharded(Arc<[Value]>),
     /// The node's memory was donated to a compiled function.
     Donated,
 }
@@ -94,6 +96,24 @@ impl std::fmt::Display for TensorState {
     }
 }
 
+/// The memory of a node's value.
+#[derive(Clone)]
+pub enum Held {
+    /// On one device.
+    One(Value),
+    /// The part of each processor of the node's mesh.
+    Parts(Arc<[Value]>),
+}
+
+impl From<Held> for State {
+    fn from(held: Held) -> State {
+        match held {
+            Held::One(value) => State::Available(value),
+            Held::Parts(parts) => State::Sharded(parts),
+        }
+    }
+}
+
 /// A claimed node.
 pub struct Scheduled {
     /// The state without the claim.
@@ -101,7 +121,7 @@ pub struct Scheduled {
     /// The end of the run.
     pub completion: Arc<Completion>,
     /// The value, which is set once memory is bound, before the run begins.
-    pub value: Option<Value>,
+    pub value: Option<Held>,
     /// Whether the run is queued. Only then may other evaluations be queued behind the run, because
     /// an evaluation queued earlier could run before its dependency.
     pub queued: bool,
@@ -283,7 +303,7 @@ impl Node {
     /// The state of the node's value.
     pub fn value_state(&self) -> TensorState {
         match &*self.state() {
-            State::Available(_) => TensorState::Available,
+            State::Available(_) | State::Sharded(_) => TensorState::Available,
             State::Scheduled(s) => match s.completion.poll() {
                 None => TensorState::Scheduled,
                 Some(Ok(())) => TensorState::Available,
@@ -296,7 +316,7 @@ impl Node {
     /// Whether the node holds its value: no evaluation is needed, nor has to be waited for.
     #[inline]
     pub fn has_value(&self) -> bool {
-        matches!(&*self.state(), State::Available(_))
+        self.state().is_available()
     }
 
     /// The operands; none for a leaf, and none once the value is available.
@@ -345,6 +365,12 @@ impl State {
         }
     }
 
+    /// Whether the value is known.
+    #[inline]
+    pub fn is_available(&self) -> bool {
+        matches!(self, State::Available(_) | State::Sharded(_))
+    }
+
     /// Calls `f` with each operand of a lazy or scheduled node.
     pub fn for_each_input(&self, mut f: impl FnMut(&Arc<Node>)) {
         match self {
@@ -359,15 +385,18 @@ impl State {
             | State::Literal
             | State::Random { .. }
             | State::Available(_)
+            | State::Sharded(_)
             | State::Donated => {}
         }
     }
 
     /// The place of a node with these operands, tracked if the tape tracks an operand. `None` for a
-    /// leaf; `Err` with the place of the first operands if operands are on different devices.
+    /// leaf; `Err` with the place of the first operands if operands are on different devices, or if
+    /// an operand is on a mesh.
     #[inline]
     pub fn place(&self) -> Result<Option<Place>, Place> {
         match self {
+            State::Unary(_, a) if a.place().is_sharded() => Err(a.place()),
             State::Unary(_, a) => Ok(Some(a.place())),
             State::Binary(_, a, b) => a.place().merge(b.place()).map(Some).ok_or(a.place()),
             State::Nary(_, inputs) => merged(inputs.iter().map(|i| i.place())),
@@ -383,6 +412,7 @@ impl State {
             | State::Literal
             | State::Random { .. }
             | State::Available(_)
+            | State::Sharded(_)
             | State::Donated => Location::default(),
         }
     }
@@ -397,6 +427,7 @@ impl State {
             | State::Literal
             | State::Random { .. }
             | State::Available(_)
+            | State::Sharded(_)
             | State::Donated => {}
         }
     }
@@ -416,7 +447,10 @@ impl Drop for Node {
             )
             .release(&mut stack);
             drop_all(stack);
-        } else if !matches!(state, State::Available(_) | State::Leaf | State::Literal) {
+        } else if !matches!(
+            state,
+            State::Available(_) | State::Sharded(_) | State::Leaf | State::Literal
+        ) {
             drop_state(std::mem::replace(state, State::Leaf));
         }
         self.compact_spec().release();

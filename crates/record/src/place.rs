@@ -1,15 +1,16 @@
 //! The place of a node in two bytes: the number of its placement, with the marks of the tape and of
 //! cuts.
 //!
-//! A placement is a device today. Its number has 13 bits, so that the numbers beyond the devices can
-//! name interned placements over several devices: a mesh with a sharding.
+//! A placement is a device or a sharding over a mesh. Its number has 13 bits; the numbers beyond the
+//! devices name interned shardings (see [`crate::mesh`]).
 //!
 //! Data from outside, and results of data on a device, are *committed* to the device: they cannot
 //! be combined with data of another device. Constants, ranges and random draws *float*: they are
 //! recorded for the current device, and are computed on the device of the committed operands that
-//! they are used with.
+//! they are used with. Data on a mesh is committed to the mesh.
 
 use crate::device::Device;
+use crate::mesh::{self, MeshPlacement};
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -23,11 +24,10 @@ const FLOATING: u16 = 1 << 14;
 /// node's bytes.
 const CUT: u16 = 1 << 13;
 const PLACEMENT: u16 = CUT - 1;
+/// A number with one of these bits is that of a sharding.
+const SHARDED: u16 = PLACEMENT & !(Device::MAX as u16 - 1);
 
 impl Place {
-    /// The maximum number of devices: placements with smaller numbers are devices.
-    pub const MAX_DEVICES: usize = 128;
-
     /// The place of a node that is committed to a device.
     pub fn committed(device: Device) -> Place {
         Place(device.index().into())
@@ -38,14 +38,35 @@ impl Place {
         Place(u16::from(device.index()) | FLOATING)
     }
 
+    /// The place of a node on a mesh.
+    pub fn sharded(placement: &MeshPlacement) -> Place {
+        Place(placement.number())
+    }
+
+    /// Whether the node is on a mesh.
+    #[inline]
+    pub fn is_sharded(self) -> bool {
+        self.0 & SHARDED != 0
+    }
+
+    /// The mesh and the sharding of a node on a mesh.
+    #[inline]
+    pub fn sharding(self) -> Option<&'static MeshPlacement> {
+        self.is_sharded().then(|| mesh::numbered(self.0 & PLACEMENT))
+    }
+
     fn from_bits(bits: u16) -> Place {
         Place(bits & !CUT)
     }
 
-    /// The device of a committed node, or the default device of a floating one.
+    /// The device of a committed node, the default device of a floating one, or the first device of
+    /// the mesh.
     #[inline]
     pub fn device(self) -> Device {
-        Device::from_index((self.0 & PLACEMENT) as u8)
+        match self.sharding() {
+            None => Device::from_index((self.0 & PLACEMENT) as u8),
+            Some(placement) => placement.mesh().first_device(),
+        }
     }
 
     /// Whether the node is not committed to its device.
@@ -66,9 +87,13 @@ impl Place {
         Place(if on { self.0 | TRACKED } else { self.0 & !TRACKED })
     }
 
-    /// The place of a result of two operands; `None` if they are committed to different devices.
+    /// The place of a result of two operands; `None` if they are committed to different devices, or
+    /// if an operand is on a mesh, where the result's sharding depends on the op.
     #[inline]
     pub fn merge(self, other: Place) -> Option<Place> {
+        if (self.0 | other.0) & SHARDED != 0 {
+            return None;
+        }
         let tracked = (self.0 | other.0) & TRACKED;
         let (a, b) = (self.0 & !TRACKED, other.0 & !TRACKED);
         if a == b || b & FLOATING != 0 {
@@ -127,11 +152,11 @@ mod tests {
     use super::*;
 
     /// Each placement number keeps apart from the marks, and the devices are among the numbers.
-    const _: () = assert!(Place::MAX_DEVICES <= PLACEMENT as usize && Place::MAX_DEVICES <= 1 << 8);
+    const _: () = assert!(mesh::NUMBERS == PLACEMENT as usize + 1 && Device::MAX <= 1 << 8);
 
     #[test]
     fn tape_and_cut_marks_do_not_change_the_place() {
-        let place = Place::floating(Device::from_index(Place::MAX_DEVICES as u8 - 1));
+        let place = Place::floating(Device::from_index(Device::MAX as u8 - 1));
         let byte = PlaceBits::new(place);
         assert!(byte.mark_cut() && !byte.mark_cut());
         assert_eq!(byte.get(), place);

@@ -4,24 +4,48 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::devices;
 use crate::error::{Error, Result};
+use crate::mesh::{MeshPlacement, PlacedMesh};
 use crate::node::Node;
 use crate::place::Place;
 use crate::trace;
 use girih_runtime::{DeviceId, MemoryStats};
+use smallvec::SmallVec;
 use std::borrow::Borrow;
 use std::sync::Arc;
 
 impl Device {
     /// The device on which the tensors of a front end are computed together; the current device if
-    /// there are no tensors. `what` names the operation in the error.
+    /// there are no tensors, and the first device of the mesh if they are on one. `what` names the
+    /// operation in the error.
     ///
     /// Errors: [`Error::MixedDevices`].
     pub fn common<H: Borrow<Arc<Node>>>(what: &'static str, tensors: &[&H]) -> Result<Device> {
         let nodes = || tensors.iter().map(|tensor| (*tensor).borrow());
+        if let Some(mesh) = mesh_of(&nodes().collect::<SmallVec<[_; 8]>>()) {
+            return match nodes().all(|node| takes(mesh, node)) {
+                true => Ok(mesh.first_device()),
+                false => Err(mixed(what, nodes())),
+            };
+        }
         let mut places = nodes().map(|node| node.place());
         let Some(first) = places.next() else { return Ok(Context::current().device()) };
         let all = places.try_fold(first, Place::merge);
         all.map(Place::device).ok_or_else(|| mixed(what, nodes()))
+    }
+}
+
+/// The mesh of the first node that is on one.
+pub(crate) fn mesh_of(nodes: &[&Arc<Node>]) -> Option<&'static PlacedMesh> {
+    let mut placements = nodes.iter().filter_map(|node| node.place().sharding());
+    placements.next().map(MeshPlacement::mesh)
+}
+
+/// Whether a node can be an operand on a mesh: it is on the mesh, on one device of it, or floats.
+pub(crate) fn takes(mesh: &'static PlacedMesh, node: &Node) -> bool {
+    let place = node.place();
+    match place.sharding() {
+        Some(own) => std::ptr::eq(own.mesh(), mesh),
+        None => place.is_floating() || mesh.devices().contains(&place.device()),
     }
 }
 
@@ -32,7 +56,10 @@ pub(crate) fn mixed<'a>(
 ) -> Error {
     let operand = |node: &Arc<Node>| match node.place().is_floating() {
         true => format!("{} anywhere", node.spec()),
-        false => format!("{} on {}", node.spec(), trace::device_of(node)),
+        false => match node.place().sharding() {
+            Some(placement) => format!("{} over {placement}", node.spec()),
+            None => format!("{} on {}", node.spec(), trace::device_of(node)),
+        },
     };
     Error::MixedDevices { op, operands: operands.into_iter().map(operand).collect() }
 }

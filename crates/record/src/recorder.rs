@@ -6,11 +6,13 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::eval::eagerly;
 use crate::location;
+use crate::mesh::placed;
 use crate::node::{CompactSpec, Node, State};
 use crate::place::Place;
 use crate::placement::mixed;
+use crate::sharded;
 use crate::trace::{self, device_of};
-use girih_ir::{Attrs, Class, Literal, Op, OpCode, Shape, TensorSpec};
+use girih_ir::{Attrs, Class, Literal, Op, OpCode, Shape, Sharding, TensorSpec};
 use girih_runtime::Value;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -83,6 +85,9 @@ fn done(node: Arc<Node>) -> Result<Arc<Node>> {
 /// Errors: those of the op's shape rule; in eager mode, those of its evaluation.
 #[track_caller]
 pub fn record_unary(op: Op, a: &Arc<Node>) -> Result<Arc<Node>> {
+    if a.place().is_sharded() {
+        return record_sharded(op, &[a]);
+    }
     let state = State::Unary(location::here(), a.clone());
     done(inferred(op, [a, a], 1, a.place(), state)?)
 }
@@ -129,8 +134,62 @@ pub fn record(op: Op, inputs: &[&Arc<Node>]) -> Result<Arc<Node>> {
 #[cold]
 #[track_caller]
 fn record_mixed(op: Op, inputs: &[&Arc<Node>]) -> Result<Arc<Node>> {
+    if inputs.iter().any(|input| input.place().is_sharded()) {
+        return record_sharded(op, inputs);
+    }
     let moved = colocate(&op, inputs)?;
     record(op, &moved.iter().collect::<SmallVec<[_; 4]>>())
+}
+
+/// Records an op of which operands are on a mesh. The sharding of the result follows from those of the
+/// operands.
+///
+/// Errors: [`Error::MixedDevices`] for operands on another mesh, or on a device outside of the mesh.
+#[cold]
+#[track_caller]
+fn record_sharded(op: Op, inputs: &[&Arc<Node>]) -> Result<Arc<Node>> {
+    let location = location::here();
+    inputs.iter().try_for_each(|node| node.check())?;
+    let specs: Vec<TensorSpec> = inputs.iter().map(|node| node.spec()).collect();
+    let spec = op.infer(&specs.iter().collect::<Vec<_>>())?;
+    let place = sharded::place_of_result(&op, &spec, inputs)?;
+    let state = State::with_inputs(location, inputs.iter().map(|&node| node.clone()).collect());
+    done(context::add_node(op, &spec, Some(place), state))
+}
+
+/// The place of the result of an op with operands in `state`.
+///
+/// Errors: as [`record`].
+fn place_of(op: &Op, spec: &TensorSpec, state: &State) -> Result<Option<Place>> {
+    state.place().or_else(|_| {
+        let mut inputs: SmallVec<[Arc<Node>; 4]> = SmallVec::new();
+        state.for_each_input(|input| inputs.push(input.clone()));
+        match inputs.iter().any(|input| input.place().is_sharded()) {
+            true => {
+                let inputs: SmallVec<[&Arc<Node>; 4]> = inputs.iter().collect();
+                sharded::place_of_result(op, spec, &inputs).map(Some)
+            }
+            false => Err(mixed(op.name(), &inputs)),
+        }
+    })
+}
+
+/// A tensor under a sharding: the tensor itself if it has the sharding, else a node that reshards it.
+///
+/// Errors: [`Error::Record`] for a spec that is not valid for the tensor; [`Error::DeviceUnavailable`]
+/// if the process does not have the mesh's devices.
+#[track_caller]
+pub fn reshard(node: &Arc<Node>, sharding: &Sharding) -> Result<Arc<Node>> {
+    node.check()?;
+    let placement = placed(sharding)?;
+    if node.place().sharding().is_some_and(|own| std::ptr::eq(own, placement)) {
+        return Ok(node.clone());
+    }
+    let op = Op::new(OpCode::Reshard, Attrs::Sharding(Arc::new(sharding.clone())));
+    let spec = op.infer(&[&node.spec()])?;
+    let place = Place::sharded(placement).with_tracked(node.is_tracked());
+    let state = State::Unary(location::here(), node.clone());
+    done(context::add_node(op, &spec, Some(place), state))
 }
 
 /// Records several results of one call after checking the operands; in eager mode the results are
@@ -150,7 +209,7 @@ pub fn record_results(
         let spec = op.infer(&specs)?;
         let nodes = inputs.iter().map(|&node| node.clone()).collect();
         let state = State::with_inputs(location, nodes);
-        let place = state.place().map_err(|_| mixed(op.name(), inputs.iter().copied()))?;
+        let place = place_of(&op, &spec, &state)?;
         Ok(context::add_node(op, &spec, place, state))
     };
     let results = ops.into_iter().map(record).collect::<Result<Vec<_>>>()?;
@@ -163,11 +222,11 @@ pub fn record_results(
 /// Records an op whose spec is already inferred.
 pub fn record_inferred(op: Op, spec: &TensorSpec, state: State) -> Arc<Node> {
     let computed = match &state {
-        State::Available(_) | State::Leaf | State::Literal => false,
+        State::Available(_) | State::Sharded(_) | State::Leaf | State::Literal => false,
         _ => context::eager().unwrap_or(false),
     };
     // Callers with operands on several devices have checked them before.
-    let place = state.place().unwrap_or_else(Some);
+    let place = place_of(&op, spec, &state).unwrap_or_else(|_| state.place().unwrap_or_else(Some));
     let node = context::add_node(op, spec, place, state);
     if computed {
         // On an error the node stays lazy; reading its value reports the error.
@@ -198,6 +257,13 @@ pub fn record_constant(value: Literal, shape: Shape) -> Arc<Node> {
 pub fn to_device(node: &Arc<Node>, device: Device) -> Result<Arc<Node>> {
     node.check()?;
     let place = node.place();
+    if place.is_sharded() {
+        let attrs = Attrs::Devices { from: place.device().index(), to: device.index() };
+        let op = Op::new(OpCode::ToDevice, attrs);
+        let place = Some(place);
+        let state = State::Unary(location::here(), node.clone());
+        return done(context::add_node(op, &node.spec(), place, state));
+    }
     if place.device() == device && !place.is_floating() {
         return Ok(node.clone());
     }

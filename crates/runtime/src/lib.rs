@@ -33,6 +33,7 @@ mod gate;
 pub mod handle;
 pub mod host;
 pub mod layout;
+pub mod mesh;
 pub mod plan;
 pub mod policy;
 mod prepacked;

@@ -6,7 +6,7 @@ use crate::{Error, Result, Tensor};
 use girih_ir::ops::control::{CallMode, Control};
 use girih_ir::ops::{Attrs, Class};
 use girih_ir::{OpCode, TensorSpec};
-use girih_record::node::{Node, State};
+use girih_record::node::Node;
 use std::sync::Arc;
 
 /// A recorded function that can be called again without tracing it.
@@ -62,7 +62,7 @@ impl Saved {
 
 /// Whether a node is a constant or data, which a function can create itself.
 fn is_data(node: &Node) -> bool {
-    node.is_constant() || matches!(*node.state(), State::Available(_))
+    node.is_constant() || node.has_value()
 }
 
 fn is_contraction(node: &Node) -> bool {

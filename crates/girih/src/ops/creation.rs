@@ -47,12 +47,12 @@ impl Tensor {
 
     /// A tensor of zeros of the shape and dtype of this one.
     pub fn zeros_like(&self) -> Result<Tensor> {
-        Tensor::zeros(self.check()?.shape(), self.dtype())
+        Tensor::zeros(self.check()?.shape(), self.dtype())?.placed_like(self)
     }
 
     /// A tensor of ones of the shape and dtype of this one.
     pub fn ones_like(&self) -> Result<Tensor> {
-        Tensor::ones(self.check()?.shape(), self.dtype())
+        Tensor::ones(self.check()?.shape(), self.dtype())?.placed_like(self)
     }
 
     fn splat(op: &'static str, literal: Literal, shape: Shape) -> Result<Tensor> {

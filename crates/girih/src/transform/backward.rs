@@ -60,7 +60,11 @@ impl Tensor {
         let given = if create { given()? } else { no_grad(given)? };
         for (node, gradient) in given {
             let old = Tensor::from_node(node.clone()).grad();
-            let sum = || old.as_ref().map_or(Ok(gradient.clone()), |old| old.add(&gradient));
+            let of = Tensor::from_node(node.clone());
+            let sum = || {
+                let sum = old.as_ref().map_or(Ok(gradient.clone()), |old| old.add(&gradient));
+                sum?.placed_like(&of)
+            };
             let sum = if create { sum()? } else { no_grad(sum)? };
             let before = tape::with_notes(&node, |notes| notes.grad.replace(sum.node().clone()));
             drop(before);

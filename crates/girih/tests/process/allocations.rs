@@ -52,7 +52,7 @@ fn counted(f: fn(&Tensor) -> Result<Vec<Tensor>>) -> (usize, usize, usize) {
     // Large enough for several kernels.
     let x = ramp(128, 128);
     let traced = |given: &[Tensor]| f(&given[0]);
-    let program = TracedProgram::trace(&[x.spec()], &[], &[], traced).unwrap().0;
+    let program = TracedProgram::trace(&[x.spec()], &[], &[], &[], traced).unwrap().0;
     let bound = BoundProgram::new(Arc::new(program), &[x.spec()]).unwrap();
     let given = [x];
     let results = bound.call(&given).unwrap().len();

@@ -6,6 +6,7 @@ mod devices;
 mod options;
 mod placement;
 mod random;
+mod sharded;
 mod training;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

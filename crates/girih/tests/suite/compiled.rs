@@ -234,7 +234,7 @@ fn a_program_lists_its_guards_and_the_reason_of_a_refusal() {
         Ok::<_, Error>(vec![x[0].add(&x[1])?])
     };
     let specs = [spec(&[2, 3]), spec(&[2, 1])];
-    let (program, _) = TracedProgram::trace(&specs, &dims, &[], trace).unwrap();
+    let (program, _) = TracedProgram::trace(&specs, &dims, &[], &[], trace).unwrap();
     assert_eq!(program.guards(), ["batch != 7"]);
     assert!(program.graph().to_string().contains("-> [batch, 3]"), "{}", program.graph());
     let read = girih::ir::Graph::parse(&program.graph().to_string()).unwrap();
@@ -337,7 +337,8 @@ fn clearing_the_cache_compiles_again_without_tracing() {
 fn donated_tensors_are_consumed_unless_shared() {
     let double = |x: &[Tensor]| Ok::<_, Error>(vec![x[0].mul(2.0)?]);
     let spec = data(&[5, 3], 1).spec();
-    let program = TracedProgram::trace(std::slice::from_ref(&spec), &[], &[], double).unwrap().0;
+    let program =
+        TracedProgram::trace(std::slice::from_ref(&spec), &[], &[], &[], double).unwrap().0;
     let bound = girih::BoundProgram::new(std::sync::Arc::new(program), &[spec]).unwrap();
     let x = data(&[5, 3], 1);
     let expected: Vec<f32> = x.to_vec::<f32>().unwrap().iter().map(|v| v * 2.0).collect();

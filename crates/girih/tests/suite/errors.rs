@@ -212,7 +212,7 @@ fn reading_a_traced_value_is_an_error_that_names_the_line() {
         }
     };
     let spec = TensorSpec::new([3], DType::F32);
-    let error = TracedProgram::trace(&[spec], &[], &[], f).map(drop).unwrap_err();
+    let error = TracedProgram::trace(&[spec], &[], &[], &[], f).map(drop).unwrap_err();
     let Error::TracedValue { shape, at, .. } = &error else { panic!("{error:?}") };
     assert_eq!(shape, "[3]");
     let expected = format!("errors.rs:{}", line.get());

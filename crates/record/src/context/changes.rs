@@ -31,6 +31,8 @@ pub struct FrameChanges {
     pub debug_nans: Option<bool>,
     /// Whether the tape records nodes.
     pub grad: Option<bool>,
+    /// Whether operands on a mesh may be resharded for an op.
+    pub implicit_reshards: Option<bool>,
     /// The compile options.
     pub options: Option<CompileOptions>,
     /// The name of the scope.
@@ -69,6 +71,9 @@ impl FrameChanges {
         }
         if let Some(on) = self.grad {
             frame = frame.with_grad(on);
+        }
+        if let Some(allowed) = self.implicit_reshards {
+            frame = frame.with_implicit_reshards(allowed);
         }
         if let Some(options) = self.options {
             frame = frame.with_options(options);

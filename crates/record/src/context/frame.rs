@@ -27,6 +27,8 @@ pub struct Frame {
     pub(super) debug_nans: Option<bool>,
     /// Whether the tape records nodes.
     pub(super) grad: bool,
+    /// Whether operands on a mesh may be resharded for an op.
+    pub(super) implicit_reshards: bool,
     pub(super) options: Option<CompileOptions>,
     /// The named scope in which ops are recorded.
     pub(super) scope: NamedScope,
@@ -48,6 +50,7 @@ impl Frame {
             verify_shapes: None,
             debug_nans: None,
             grad: true,
+            implicit_reshards: true,
             options: None,
             scope: NamedScope::default(),
             autocast: None,
@@ -95,6 +98,11 @@ impl Frame {
     /// require gradients too.
     pub fn with_grad(self, on: bool) -> Frame {
         Frame { grad: on, ..self }
+    }
+
+    /// The frame in which operands on a mesh may be resharded for an op, or that is an error.
+    pub fn with_implicit_reshards(self, allowed: bool) -> Frame {
+        Frame { implicit_reshards: allowed, ..self }
     }
 
     /// The frame with autocast to a half dtype, in which products are computed in `half` and

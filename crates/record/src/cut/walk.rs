@@ -10,11 +10,13 @@ use super::{Cut, CutGraph, Transferred};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::hints;
-use crate::node::{Node, State, drop_state};
+use crate::mesh::Home;
+use crate::node::{Held, Node, State, drop_state};
 use crate::order::Visit;
+use crate::place::Place;
 use girih_ir::ops::ItemRank;
 use girih_ir::{Attrs, Class, Graph, Literal, NodeId, Op, OpCode};
-use girih_runtime::{Argument, DeviceId, Value};
+use girih_runtime::{Argument, Value};
 use girih_sync::{Mutex, Section};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -28,13 +30,13 @@ static CONTENDED: Mutex<()> = Mutex::new(());
 
 /// Cuts a graph, depth-first from the targets with operands first, so that equal computations give
 /// equal graphs, whatever their recording order. The graph is for one device, with values `transferred`
-/// from other devices. With `keep`, intermediates with other references become outputs too, since
+/// from other devices, or for a mesh. With `keep`, intermediates with other references become outputs too, since
 /// they would be recomputed otherwise. `take` is called with the graph while no other cut can
 /// contain a lazy node of it.
 ///
 /// Errors: [`Error::TracedValue`]; [`Error::Donated`].
 pub(crate) fn cut<T>(
-    device: DeviceId,
+    home: Home,
     targets: &[&Arc<Node>],
     transferred: &Transferred,
     keep: bool,
@@ -43,7 +45,7 @@ pub(crate) fn cut<T>(
     // Locking all nodes in one section is cheaper than entering a section per node.
     let _section = Section::enter();
     let mut take = Some(take);
-    let mut attempt = || CutWalk::new(device, transferred).cut(targets, keep, &mut take);
+    let mut attempt = || CutWalk::new(home, transferred).cut(targets, keep, &mut take);
     if let Some(outcome) = attempt()? {
         return Ok(outcome);
     }
@@ -58,7 +60,7 @@ pub(crate) fn cut<T>(
 
 /// A graph being cut out. Its marks are cleared when it is dropped.
 struct CutWalk<'a> {
-    device: DeviceId,
+    home: Home,
     transferred: &'a Transferred,
     elsewhere: Vec<Arc<Node>>,
     cut: CutGraph,
@@ -91,9 +93,9 @@ enum Stop {
 }
 
 impl<'a> CutWalk<'a> {
-    fn new(device: DeviceId, transferred: &'a Transferred) -> CutWalk<'a> {
+    fn new(home: Home, transferred: &'a Transferred) -> CutWalk<'a> {
         CutWalk {
-            device,
+            home,
             transferred,
             elsewhere: Vec::new(),
             cut: CutGraph {
@@ -297,9 +299,11 @@ impl<'a> CutWalk<'a> {
     fn choose_outputs(&mut self, targets: &[&Arc<Node>], keep: bool) {
         let cut = &mut self.cut;
         let mut is_output = vec![false; cut.nodes.len()];
+        let on_mesh = matches!(self.home, Home::Mesh(_));
         let held = |id: NodeId| {
-            // The cut's own list holds one reference.
-            keep && Arc::strong_count(&cut.nodes[id.index()]) > self.uses[id.index()] as usize + 1
+            // The cut's own list holds one reference. On a mesh, what floats is computed again.
+            keep && (!on_mesh || cut.nodes[id.index()].place().is_sharded())
+                && Arc::strong_count(&cut.nodes[id.index()]) > self.uses[id.index()] as usize + 1
         };
         let targets = targets.iter().map(|target| self.ids[&Arc::as_ptr(target)]);
         let targets = targets.filter(|&id| is_computed(&cut.graph, id));
@@ -376,11 +380,20 @@ enum Reached {
 impl CutWalk<'_> {
     /// Determines how a node enters the graph: as a leaf, with its argument, or after its operands.
     fn enter(&mut self, node: &Arc<Node>) -> Reached {
-        let (mut state, device) = (node.state(), self.device);
-        let is_here = |value: &Value| value.device() == device;
+        let (mut state, home) = (node.state(), self.home);
+        let is_here = |value: &Value| home.takes(value);
+        let placement = node.place().sharding();
+        if self.waits_elsewhere(node, &state) {
+            return Reached::Elsewhere;
+        }
         let value = match &*state {
             State::Available(value) if is_here(value) => value.clone(),
             State::Available(_) => match self.transferred.get(&Arc::as_ptr(node)) {
+                Some(value) => value.clone(),
+                None => return Reached::Elsewhere,
+            },
+            State::Sharded(parts) if home.has(placement) => return self.parts(node, parts.clone()),
+            State::Sharded(_) => match self.transferred.get(&Arc::as_ptr(node)) {
                 Some(value) => value.clone(),
                 None => return Reached::Elsewhere,
             },
@@ -391,14 +404,16 @@ impl CutWalk<'_> {
                 self.cut.arguments.push(Argument::RandomKey { key, offset });
                 return Reached::Drawn(node.op());
             }
-            State::Scheduled(scheduled)
-                if scheduled.value.as_ref().is_some_and(|v| !is_here(v)) =>
-            {
-                return Reached::Elsewhere;
-            }
             State::Scheduled(scheduled) => match (&scheduled.value, scheduled.completion.poll()) {
-                (Some(value), Some(Ok(()))) => value.clone(),
-                (Some(value), None) if scheduled.queued => {
+                (Some(Held::One(value)), _) if !is_here(value) => return Reached::Elsewhere,
+                (Some(Held::Parts(_)), _) if !home.has(placement) => return Reached::Elsewhere,
+                (Some(Held::Parts(parts)), Some(Ok(()))) => {
+                    return self.parts(node, parts.clone());
+                }
+                (Some(Held::One(value)), Some(Ok(()))) => value.clone(),
+                (Some(Held::One(value)), None)
+                    if scheduled.queued && matches!(home, Home::Device(_)) =>
+                {
                     self.cut.after.push(scheduled.completion.clone());
                     value.clone()
                 }
@@ -413,7 +428,8 @@ impl CutWalk<'_> {
             lazy @ State::Unary(_, input) if node.code() == OpCode::ToDevice => {
                 // The operand of a move is computed on its own device, committed or not. A move to
                 // this device moves nothing; only files and `apply` have such moves.
-                return match input.place().device() == node.place().device() {
+                let (from, to) = (input.place(), node.place());
+                return match !from.is_sharded() && from.device() == to.device() {
                     true => self.descend(node, lazy),
                     false => Reached::Elsewhere,
                 };
@@ -438,6 +454,32 @@ impl CutWalk<'_> {
             _ => OpCode::Input,
         };
         self.cut.arguments.push(Argument::Tensor(value, node.spec()));
+        Reached::Leaf(code.into())
+    }
+
+    /// Whether a lazy node that a mesh needs is first computed on a device of its own: it is committed
+    /// to the device, or it is a reshard of a value from outside of the mesh.
+    fn waits_elsewhere(&self, node: &Node, state: &State) -> bool {
+        let Home::Mesh(_) = self.home else { return false };
+        let is_lazy = matches!(state, State::Unary(..) | State::Binary(..) | State::Nary(..));
+        let outside = |place: Place| match place.sharding() {
+            Some(placement) => !self.home.has(Some(placement)),
+            None => !place.is_floating(),
+        };
+        match state {
+            State::Unary(_, input) if node.code() == OpCode::Reshard => outside(input.place()),
+            _ => is_lazy && outside(node.place()),
+        }
+    }
+
+    /// A value of which each processor of the mesh has a part.
+    fn parts(&mut self, node: &Node, parts: Arc<[Value]>) -> Reached {
+        let code = match node.code() {
+            OpCode::Parameter => OpCode::Parameter,
+            _ => OpCode::Input,
+        };
+        self.cut.arguments.push(Argument::Checked(parts[0].clone()));
+        self.cut.parts.push((self.cut.arguments.len() - 1, parts));
         Reached::Leaf(code.into())
     }
 }
@@ -487,7 +529,7 @@ mod tests {
 
     /// Runs `f` while another thread holds a cut of the node's graph with its marks set.
     fn while_cut(node: &Arc<Node>, f: impl FnOnce()) {
-        let device = eval::executor().unwrap().device().id();
+        let home = Home::Device(eval::executor().unwrap().device().id());
         std::thread::scope(|scope| {
             let (ready, is_ready) = mpsc::channel();
             let (end, ends) = mpsc::channel::<()>();
@@ -497,7 +539,7 @@ mod tests {
                     // `recv` returns an error if `f` panics, which ends this thread too.
                     let _ = ends.recv();
                 };
-                cut(device, &[node], &Transferred::default(), true, hold).unwrap();
+                cut(home, &[node], &Transferred::default(), true, hold).unwrap();
             });
             is_ready.recv().unwrap();
             f();

@@ -5,7 +5,6 @@ use crate::cpu;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::executor::DeviceExecutor;
-use crate::place::Place;
 use girih_runtime::{Backend, Error as Failure, env};
 use girih_sync::{Mutex, OnceLock};
 use std::sync::{Arc, PoisonError};
@@ -20,7 +19,9 @@ const EXPECTED: &str = "cpu, cpu:1 and so on";
 
 /// The environment variable with the number of devices of the host's processor.
 const HOST_DEVICES: &str = "GIRIH_HOST_DEVICES";
-const MAX_HOST_DEVICES: usize = 16;
+
+/// The maximum number of devices of the host's processor, which have the first numbers.
+const MAX_HOST_DEVICES: usize = 64;
 
 /// Known devices that are unavailable, with the reasons.
 const ABSENT: &[(&str, &str)] = &[
@@ -95,11 +96,10 @@ impl Entry {
     }
 }
 
-static ENTRIES: [OnceLock<Entry>; Place::MAX_DEVICES] =
-    [const { OnceLock::new() }; Place::MAX_DEVICES];
+static ENTRIES: [OnceLock<Entry>; Device::MAX] = [const { OnceLock::new() }; Device::MAX];
 
-/// The number of entries; locked while an entry is added.
-static COUNT: Mutex<usize> = Mutex::new(0);
+/// The number of entries after those of the host; locked while an entry is added.
+static OTHERS: Mutex<usize> = Mutex::new(0);
 
 pub(super) fn entry(device: Device) -> &'static Entry {
     if device == Device::CPU {
@@ -115,8 +115,18 @@ fn new(name: String, kind: Kind) -> Entry {
 /// The devices registered so far, in order.
 pub(super) fn all() -> impl Iterator<Item = (Device, &'static Entry)> {
     entry(Device::CPU);
-    let known = ENTRIES.iter().map_while(OnceLock::get).enumerate();
-    known.map(|(at, entry)| (Device::from_index(at as u8), entry))
+    let known = |from: usize, to: usize| {
+        let entries = ENTRIES[from..to].iter().map_while(OnceLock::get);
+        (from..).zip(entries).map(|(at, entry)| (Device::from_index(at as u8), entry))
+    };
+    known(0, MAX_HOST_DEVICES).chain(known(MAX_HOST_DEVICES, Device::MAX))
+}
+
+/// The device with number `index`, if there is one.
+pub(super) fn numbered(index: u8) -> Option<Device> {
+    entry(Device::CPU);
+    let slot = ENTRIES.get(index as usize)?;
+    slot.get().map(|_| Device::from_index(index))
 }
 
 /// The device named `name` and whether it is new. It is registered with `make` if it does not
@@ -124,21 +134,47 @@ pub(super) fn all() -> impl Iterator<Item = (Device, &'static Entry)> {
 ///
 /// Errors: [`Error::InvalidArgument`] if the maximum number of devices is reached.
 pub(super) fn find_or_add(name: &str, make: impl FnOnce() -> Kind) -> Result<(Device, bool)> {
-    entry(Device::CPU);
-    let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut others = OTHERS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((device, _)) = all().find(|(_, entry)| entry.name == name) {
         return Ok((device, false));
     }
-    let at = (*count).max(1);
+    let at = MAX_HOST_DEVICES + *others;
     let Some(slot) = ENTRIES.get(at) else {
         return Err(Error::InvalidArgument(format!(
-            "device '{name}': the process has {} devices already, the most that tensors can name",
-            ENTRIES.len()
+            "device '{name}': the process has {} devices beside the host's already, the most that \
+             tensors can name",
+            *others
         )));
     };
     let _ = slot.set(new(name.to_string(), make()));
-    *count = at + 1;
+    *others += 1;
     Ok((Device::from_index(at as u8), true))
+}
+
+/// The host's device with that number, which has the number in this process too.
+fn host_device(number: usize) -> Device {
+    if number > 0 {
+        ENTRIES[number].get_or_init(|| new(format!("cpu:{number}"), Kind::Cpu(number)));
+    }
+    Device::from_index(number as u8)
+}
+
+/// Gives the host's processor at least that many devices.
+///
+/// Errors: [`Error::InvalidArgument`] unless the number is 1 to 64; those of the environment.
+pub(super) fn set_host_devices(number: usize) -> Result<()> {
+    if !(1..=MAX_HOST_DEVICES).contains(&number) {
+        return Err(Error::InvalidArgument(format!(
+            "set_host_devices: expected 1 to {MAX_HOST_DEVICES} devices, got {number}"
+        )));
+    }
+    default()?;
+    // In order, since the numbers of the host's devices have no gaps.
+    let _turn = OTHERS.lock().unwrap_or_else(PoisonError::into_inner);
+    for number in 0..number {
+        host_device(number);
+    }
+    Ok(())
 }
 
 /// The device that a name means, registered if the process can create it.
@@ -151,11 +187,11 @@ pub(super) fn named(name: &str) -> Result<Device> {
         return Ok(device);
     }
     match parse(name) {
-        Some(Kind::Cpu(number)) if number >= host_devices()? => {
+        Some(Kind::Cpu(_)) => {
+            let known = ENTRIES[..MAX_HOST_DEVICES].iter().map_while(OnceLock::get).count();
             let reason = format!(
-                "the host has {} device(s); the environment variable {HOST_DEVICES} says how many \
-                 when the process starts, up to {MAX_HOST_DEVICES}",
-                host_devices()?
+                "the host has {known} device(s); set_host_devices(n), or the environment variable \
+                 {HOST_DEVICES} when the process starts, gives it up to {MAX_HOST_DEVICES}"
             );
             Err(Error::DeviceUnavailable { name: name.to_string(), reason })
         }
@@ -213,16 +249,16 @@ fn mock(name: &str, settings: &str) -> Option<girih_mock::MockConfig> {
     Some(config)
 }
 
-/// The number of devices of the host's processor.
+/// The number of devices of the host's processor when the process starts.
 ///
 /// Errors: [`girih_runtime::Error::Configuration`].
-pub(super) fn host_devices() -> Result<usize, Failure> {
+fn host_devices() -> Result<usize, Failure> {
     static NUMBER: OnceLock<Result<usize, Failure>> = OnceLock::new();
     let read = || {
         let number = env::parsed(
             HOST_DEVICES,
             |text| text.trim().parse().ok().filter(|n| (1..=MAX_HOST_DEVICES).contains(n)),
-            "a whole number of devices from 1 to 16",
+            "a whole number of devices from 1 to 64",
         )?;
         Ok(number.unwrap_or(1))
     };
@@ -235,10 +271,8 @@ pub(super) fn host_devices() -> Result<usize, Failure> {
 pub(super) fn default() -> Result<Device, Failure> {
     static DEFAULT: OnceLock<Result<Device, Failure>> = OnceLock::new();
     let choose = || {
-        for number in 1..host_devices()? {
-            // The registry has room, because this function runs before any other device is
-            // registered.
-            let _ = find_or_add(&format!("cpu:{number}"), || Kind::Cpu(number));
+        for number in 0..host_devices()? {
+            host_device(number);
         }
         let device = env::parsed(VARIABLE, |text| named(text).ok(), EXPECTED)?;
         Ok(device.unwrap_or(Device::CPU))

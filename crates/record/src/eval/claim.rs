@@ -3,9 +3,10 @@
 
 use crate::cut::{Cut, CutGraph, Transferred, cut};
 use crate::error::{Result, evaluation_error};
+use crate::mesh::Home;
 use crate::nested;
-use crate::node::{Node, Scheduled, State, drop_state};
-use girih_runtime::{Completion, DeviceId, Value};
+use crate::node::{Held, Node, Scheduled, State, drop_state};
+use girih_runtime::{Completion, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,13 +24,13 @@ pub(super) enum Claimed {
 
 /// Cuts the graph of the targets and claims its outputs.
 pub(super) fn claim(
-    device: DeviceId,
+    home: Home,
     targets: &[&Arc<Node>],
     transferred: &Transferred,
     keep: bool,
 ) -> Result<Claimed> {
     let take = |cut: &CutGraph| (!cut.outputs.is_empty()).then(|| Arc::new(Claim::take(cut)));
-    Ok(match cut(device, targets, transferred, keep, take)? {
+    Ok(match cut(home, targets, transferred, keep, take)? {
         Cut::Ready(cut, Some(claim)) => Claimed::Work(cut, claim),
         Cut::Ready(_, None) => Claimed::Nothing,
         Cut::Blocked(node) => Claimed::Blocked(node),
@@ -70,6 +71,13 @@ impl Claim {
     }
 
     pub(super) fn bind(&self, values: &[Value]) {
+        self.for_each_scheduled(|i, scheduled| {
+            scheduled.value = values.get(i).cloned().map(Held::One);
+        });
+    }
+
+    /// Binds the outputs of a run on a mesh.
+    pub(super) fn bind_held(&self, values: &[Held]) {
         self.for_each_scheduled(|i, scheduled| scheduled.value = values.get(i).cloned());
     }
 
@@ -102,20 +110,18 @@ impl Drop for Claim {
 fn settle(node: &Arc<Node>) -> bool {
     let completion = match &*node.state() {
         State::Scheduled(scheduled) => scheduled.completion.clone(),
-        State::Available(_) => return true,
-        _ => return false,
+        state => return state.is_available(),
     };
     let outcome = completion.wait();
     finish(node, &completion, outcome.is_ok());
-    matches!(&*node.state(), State::Available(_))
+    node.has_value()
 }
 
 /// Like `settle`, but returns an error if the user of this thread interrupts the wait.
 pub fn settle_or_interrupt(node: &Arc<Node>) -> Result<bool> {
     let completion = match &*node.state() {
         State::Scheduled(scheduled) => scheduled.completion.clone(),
-        State::Available(_) => return Ok(true),
-        _ => return Ok(false),
+        state => return Ok(state.is_available()),
     };
     nested::check("reading a tensor that is being computed")?;
     match completion.wait_or_interrupt() {
@@ -141,7 +147,7 @@ fn finish(node: &Node, completion: &Arc<Completion>, succeeded: bool) {
     let Scheduled { lazy, value, .. } = *scheduled;
     match value {
         Some(value) if succeeded => {
-            *state = State::Available(value);
+            *state = value.into();
             drop(state);
             // Drop the old state outside the lock, because dropping visits the operands' states.
             drop_state(lazy);

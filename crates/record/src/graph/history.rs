@@ -3,7 +3,7 @@
 //! A node drops its edges with its value, so that nothing keeps operands alive. For looking at what
 //! was recorded, in eager mode for instance, a graph may keep a description of each node beside it.
 
-use crate::node::{Node, State};
+use crate::node::Node;
 use girih_ir::{NodeId, OpCode};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -26,7 +26,7 @@ impl History {
         let mut operands: SmallVec<[Arc<Node>; 3]> = SmallVec::new();
         let state = node.state();
         state.for_each_input(|operand| operands.push(operand.clone()));
-        let is_data = matches!(&*state, State::Available(_));
+        let is_data = state.is_available();
         drop(state);
         let inputs: SmallVec<[NodeId; 3]> = operands.iter().map(|i| self.id_of(i)).collect();
         let op = match is_data && node.code() != OpCode::Parameter {
