@@ -169,7 +169,11 @@ PARAMETERS = {
     "node": "int",
     "path": "str | PathLike[str]",
     **dict.fromkeys(
-        ["fresh", "history", "eager", "verify", "nans", "grad", "use_cache", "profile"], "bool"
+        [
+            *("fresh", "history", "eager", "verify", "nans", "grad", "reshards", "use_cache"),
+            "profile",
+        ],
+        "bool",
     ),
     **dict.fromkeys(["before"], "Any"),
     "executor": "ExecutorHandle",
@@ -244,6 +248,9 @@ PARAMETERS = {
     "spec": "P | str | Sequence[str | Sequence[str] | DimSpec | None]",
     "position": "int",
     "sharding": "Any",
+    **dict.fromkeys(["from_shards.sharding", "reshard.sharding"], "Sharding"),
+    **dict.fromkeys(["shards", "targets"], "Sequence[_TensorLike]"),
+    "set_host_devices.number": "int",
     **dict.fromkeys(["rows", "cols", "num_pes", "block_rows", "block_cols", "rank"], "int"),
     "pe_coord": "tuple[int, int]",
     **dict.fromkeys(["Layout.custom.tiles", "layout.tiles"], TILES),

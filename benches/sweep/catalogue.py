@@ -37,6 +37,7 @@ WITHOUT = {
     "igamma_grad_a": "the derivative of igamma",
     "complex": "part of Fourier transforms",
     "to_device": "one device is measured",
+    "reshard": "one device is measured",
     "direction": "part of gradients",
     "recurrence": "a pass makes it of scans",
     "cofactors": "part of gradients",

@@ -152,6 +152,7 @@ if TYPE_CHECKING:
     from .exporting import Executable, Lowered, export, load_executable
     from .grids import *
     from .linear import *
+    from .meshes import implicit_reshards, shard, shard_map, with_sharding_constraint
     from .ordering import *
     from .passes import GraphPass, graph_pass
     from .products import convolve, gather_mm, segmented_mm
@@ -439,6 +440,10 @@ __all__ = [
     "segment_min",
     "segment_prod",
     "segment_sum",
+    "implicit_reshards",
+    "shard",
+    "shard_map",
+    "with_sharding_constraint",
     "select_scatter",
     "slice_scatter",
     "intersect1d",

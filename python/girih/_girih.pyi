@@ -174,6 +174,7 @@ __all__ = [
     "fmod",
     "fold",
     "from_dlpack",
+    "from_shards",
     "full",
     "full_like",
     "gather",
@@ -340,6 +341,7 @@ __all__ = [
     "scaled_dot_product_attention",
     "searchsorted",
     "selu",
+    "set_host_devices",
     "set_num_threads",
     "set_printoptions",
     "sigmoid",
@@ -2065,6 +2067,9 @@ class Tensor:
     @property
     def device(self) -> str:
         """The device of the value."""
+    @property
+    def devices(self) -> list[str]:
+        """The names of the devices that hold the tensor: one, or those of its mesh."""
     def diag(self, /, k: builtins.int = ..., *, diagonal: builtins.int | None = None) -> Tensor:
         """A matrix with the elements of a vector on its k-th diagonal; for a matrix, its k-th
         diagonal.
@@ -2379,6 +2384,9 @@ class Tensor:
         """True: all tensors are row-major."""
     def is_floating_point(self) -> builtins.bool:
         """Whether the dtype is a real floating-point one."""
+    @property
+    def is_fully_replicated(self) -> builtins.bool:
+        """Whether each device of the tensor's mesh has all of it."""
     @property
     def is_lazy(self) -> builtins.bool:
         """Whether the tensor has no value yet."""
@@ -3172,6 +3180,18 @@ class Tensor:
     @property
     def shape(self) -> tuple[builtins.int, ...]:
         """The sizes of the axes."""
+    def shard(
+        self,
+        /,
+        mesh: DeviceMesh,
+        spec: P | str | Sequence[str | Sequence[str] | DimSpec | None] | None = None,
+    ) -> Tensor:
+        """The tensor under a sharding over a mesh of devices."""
+    @property
+    def sharding(self) -> Sharding | None:
+        """The sharding, if the tensor is on a mesh; known as soon as it is recorded."""
+    def shards(self) -> list[Tensor]:
+        """The part of each device of the mesh, as a tensor on the device."""
     def short(self) -> Tensor:
         """The elements as int16."""
     def sigmoid(self) -> Tensor:
@@ -4605,6 +4625,7 @@ def enter_scope(
     verify: bool | None = None,
     nans: bool | None = None,
     grad: bool | None = None,
+    reshards: bool | None = None,
     options: tuple[int, int, int] | None | None = None,
     name: str | None = None,
     axis: BoundAxis | None = None,
@@ -4635,6 +4656,13 @@ def expand_dims(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Inserts an axis of size one, or several axes at the given positions of the result."""
+def explain_on_mesh(
+    targets: Sequence[_TensorLike],
+    asm: bool,
+) -> tuple[list[tuple[str, str]], list[dict[str, Any]]]:
+    """What evaluating tensors on one mesh would do: text and JSON for the program of each stage,
+    and the collectives.
+    """
 def explain_tensors(tensors: Sequence[_TensorLike], asm: bool) -> tuple[str, str, str | None]:
     """Explains what evaluating tensors would do: as text, as JSON, and as C source of the kernels;
     optionally with machine code. There is no C for devices whose kernels are their own.
@@ -4816,6 +4844,14 @@ def from_dlpack(
     write their memory, because an op on the tensor may run after the owner has changed it.
     `copy=False` shares the memory, which must not change while the tensor, or ops recorded on it,
     exist; it raises CopyRequiredError if the elements are not row-major.
+    """
+def from_shards(
+    shape: int | Sequence[int],
+    sharding: Sharding,
+    shards: Sequence[_TensorLike],
+) -> Tensor:
+    """The tensor of a shape whose parts under a sharding are these tensors, one for each device of
+    the mesh, in its order. Parts that the sharding repeats are not compared.
     """
 def full(
     shape: int | Sequence[int],
@@ -5086,6 +5122,8 @@ def is_grad_enabled() -> bool:
     """Whether results of tensors that require gradients require gradients too."""
 def is_same(a: Tensor, b: Tensor) -> bool:
     """Whether two Python tensors have one value: the same node of a graph."""
+def is_spec(object: Any) -> bool:
+    """Whether an object states a spec: a P, text, or None."""
 def is_traced(tensor: Tensor) -> bool:
     """Whether a tensor depends on an argument of a function that is being traced."""
 def is_tracing() -> bool:
@@ -6237,6 +6275,8 @@ def reshape(
     """The same elements with another shape; one size may be -1. Tensors are values, so it does not
     matter whether the elements are copied.
     """
+def reshard(x: _TensorLike, sharding: Sharding) -> Tensor:
+    """A tensor under a sharding."""
 def returned_number(x: _TensorLike) -> Any:
     """The number that a compiled function returns: a Python number, or a symbolic number if the
     call is part of another function being compiled.
@@ -6318,6 +6358,10 @@ def set_eager(on: bool) -> None:
     """Switches eager mode, in which ops are computed as soon as they are recorded."""
 def set_graph(graph: Graph) -> None:
     """Records to this graph in the calling context."""
+def set_host_devices(number: int) -> None:
+    """Gives the host's processor at least a number of devices: ``cpu``, ``cpu:1`` and so on, up to
+    64. They have memory and streams of their own, and share the processor. The number only grows.
+    """
 def set_num_threads(threads: int) -> None:
     """Sets the maximum number of threads for kernels."""
 def set_printoptions(
@@ -6336,6 +6380,9 @@ def set_source_lines(on: bool) -> None:
     """Switches whether ops store the source line that recorded them."""
 def set_verify_shapes(on: bool) -> None:
     """Switches the comparison of the shapes of compiled ops with the shape rules."""
+def sharding_for(object: Any, x: _TensorLike) -> Sharding:
+    """The sharding that an object states for a tensor: a Sharding, or a spec on the tensor's mesh.
+    """
 def sigmoid(x: _TensorLike, /) -> Tensor:
     """The logistic function, ``1 / (1 + exp(-x))``."""
 def sign(x: _TensorLike, /) -> Tensor:

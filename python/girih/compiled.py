@@ -457,6 +457,8 @@ def compile(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     tile: Mapping[int | str, Tiles] | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
 ) -> CompiledFunction[P, R]: ...
 @overload
 def compile(
@@ -466,6 +468,8 @@ def compile(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     tile: Mapping[int | str, Tiles] | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
 ) -> Callable[[Callable[P, R]], CompiledFunction[P, R]]: ...
 def compile(
     fun: Callable[..., Any] | None = None,
@@ -474,6 +478,8 @@ def compile(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     tile: Mapping[int | str, Tiles] | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
 ) -> Any:
     """Returns a function that is traced once and then run as a compiled program.
 
@@ -520,6 +526,11 @@ def compile(
             which). A sum over a tiled axis adds the sums of tiles, and is rounded in that order. In
             the scope of another device, tensors of the host stream through that device tile by
             tile, so they may be larger than its memory; the results are on the host.
+        in_shardings: The shardings that positional arguments get if they have others: a
+            :class:`Sharding` for all of them, or a tuple with an entry for each, which is a
+            sharding, None, or a pytree of such that is a prefix of the argument.
+        out_shardings: The shardings of the results: a sharding, None, or a pytree of such that is a
+            prefix of the results.
 
     Returns:
         A :class:`CompiledFunction`. A call runs the program immediately, so its results are
@@ -557,7 +568,13 @@ def compile(
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             tile=tile,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
         )
+    if in_shardings is not None or out_shardings is not None:
+        from .meshes import constrained_function
+
+        fun = constrained_function(fun, in_shardings, out_shardings)
     return CompiledFunction(fun, dynamic_dims, donate, static_argnums, static_argnames, tile)
 
 

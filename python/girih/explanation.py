@@ -94,6 +94,10 @@ def explain(*outputs: PyTree, asm: bool = False) -> Explanation:
         kernel; ``refusals``, the fusions that were declined, with reasons; ``operations``;
         ``memory``, the memory of the values; and ``cache``: whether the program is already
         compiled, and if not, in which fields it differs from the most similar cached program.
+        For tensors on a mesh, the lists have the programs of the first device, stage after stage,
+        ``programs`` has each by itself, and ``collectives`` what the devices exchange: ``op``,
+        ``axes``, ``bytes`` (all that cross between devices), ``tensor``, ``cause`` (the operation
+        that needs it) and ``line``.
 
     Example:
         >>> import girih as gr
@@ -106,7 +110,34 @@ def explain(*outputs: PyTree, asm: bool = False) -> Explanation:
     """
     from .lazy import _some_tensors
 
-    return Explanation(*_girih.explain_tensors(_some_tensors(outputs, "explain"), asm))
+    tensors = _some_tensors(outputs, "explain")
+    if any(tensor.sharding is not None for tensor in tensors):
+        return _on_mesh(*_girih.explain_on_mesh(tensors, asm))
+    return Explanation(*_girih.explain_tensors(tensors, asm))
+
+
+def _on_mesh(programs: list[tuple[str, str]], collectives: list[dict[str, Any]]) -> Explanation:
+    """The explanation of the programs of one device of a mesh, stage by stage."""
+    import json
+
+    data: dict[str, Any] = {"collectives": collectives}
+    lines = []
+    for number, (text, explained) in enumerate(programs):
+        lines.append(f"stage {number} of {len(programs)}, on the first device\n{text.rstrip()}\n")
+        for name, value in json.loads(explained).items():
+            if isinstance(value, list):
+                data.setdefault(name, []).extend(value)
+            else:
+                data[name] = value if number == 0 else data[name]
+    data["programs"] = [json.loads(explained) for _, explained in programs]
+    lines.append("collectives")
+    for one in collectives:
+        line = "" if one["line"] is None else f", {one['line']}"
+        lines.append(
+            f"  {one['op']} of {one['tensor']} from {one['from']} to {one['to']}: "
+            f"{one['bytes']} bytes, for {one['cause']}{line}"
+        )
+    return Explanation("\n".join(lines), json.dumps(data), None)
 
 
 explain_public(globals())

@@ -411,6 +411,7 @@ def load(
     like: PyTree = None,
     *,
     device: Device | str | None = None,
+    shardings: Any = None,
     return_metadata: bool = False,
 ) -> Any:
     """Reads a file of tensors: ``.npy``, ``.npz`` or ``.safetensors``.
@@ -424,6 +425,9 @@ def load(
         like: A pytree with the structure that was saved; the result has this structure with the
             tensors of the file. A module is copied; ``like`` does not change.
         device: The device that the tensors are put on; the current one if None.
+        shardings: The :class:`Sharding` of the tensors, a pytree of shardings and Nones that is a
+            prefix of the result, or a function of the path and the tensor that returns one. Each
+            device reads its part.
         return_metadata: Whether to return the metadata of the file as a second result.
 
     Returns:
@@ -444,6 +448,10 @@ def load(
             else _girih.tensors_of_bytes(data)
         )
     found = _arranged(file, tensors, like)
+    if shardings is not None:
+        from .meshes import placed
+
+        found = placed(found, shardings, "load: shardings")
     if not return_metadata:
         return found
     texts = (

@@ -284,7 +284,6 @@ HINTS: dict[str, dict[str, str]] = {
         "set_warn_always": "warnings.simplefilter",
         "shape": "`x.shape`",
         "shape_as_value": "`gr.asarray(x.shape)`",
-        "shard_map": "gr.vmap with axis_name, whose collectives are the same",
         "shares_memory": "False: tensors are values",
         "shift_right_logical": '`gr.bitwise_right_shift(n.view("uint64"), 1)`: unsigned integers',
         "show_config": "gr.devices",
@@ -327,7 +326,6 @@ HINTS: dict[str, dict[str, str]] = {
         "vectorize": "`gr.vmap(f)(x)`, or the function of whole tensors",
         "view": "`x.reshape(4, 3)`",
         "wait": "`gr.eval(x)`",
-        "with_sharding_constraint": "gr.vmap with axis_name, whose collectives are the same",
     },
     "girih.Tensor": {
         "apply_": "a function of the whole tensor: `x = gr.sqrt(x)`; gr.vmap for functions of rows",

@@ -96,7 +96,7 @@ BITWISE = {
 # Ops with tests of their own.
 ELSEWHERE = {
     *("isnan", "isinf", "isfinite", "bitwise_not", "negative", "stop_gradient"),
-    "Tensor.to_device",
+    *("Tensor.to_device", "Tensor.shard"),
 }
 ELSEWHERE |= {"Tensor.astype", "gelu"}
 # In test_bitcast.py.

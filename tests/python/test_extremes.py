@@ -18,7 +18,7 @@ RTOL = {"float32": 1e-4, "float64": 1e-10}
 ELSEWHERE = [
     "neg", "abs", "sign", "conj", "real", "imag", "complex", "copysign", "cast", "where",
     "maximum", "minimum", "add", "sub", "mul", "remainder", "fmod", "relu", "stop_gradient",
-    "to_device", "igamma", "igammac", "igamma_grad_a",
+    "to_device", "reshard", "igamma", "igammac", "igamma_grad_a",
 ]  # fmt: skip
 # Ops of derivative rules: the ops whose derivatives they are.
 PARTS = {"sigmoid_slope": "sigmoid", "direction": "hypot"}

@@ -31,6 +31,7 @@ ELSEWHERE |= {"real", "imag", "conj", "complex", "sign"}
 ANY, POSITIVE, UNIT = (-2.0, 2.0), (0.5, 3.0), (-0.9, 0.9)
 OPS = {
     "negative": (lambda x: -x, [(3,)], ANY),
+    "Tensor.shard": (lambda x: x.shard(gr.DeviceMesh((1,), ("a",)), "<a>") * 3, [(3,)], ANY),
     "Tensor.to_device": (lambda x: (x.to_device("mock") * 3).to_device("cpu"), [(3,)], ANY),
     "remainder": (lambda x, y: gr.remainder(x, y), [(3,), (3,)], POSITIVE),
     "fmod": (lambda x, y: gr.fmod(x, y), [(3,), (3,)], POSITIVE),

@@ -189,6 +189,7 @@ ELSEWHERE = {
     "all_gather": "test_collectives",
     "all_reduce": "test_collectives",
     "custom": "an op of a user, whose rules are the user's: test_callbacks.py",
+    "reshard": "the identity: test_sharded.py",
     "to_device": "the identity: test_devices.py",
     "while_loop": "test_while_loop, and its reverse mode, which JAX has not, in test_control.py",
 }

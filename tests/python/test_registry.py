@@ -24,7 +24,7 @@ CATEGORIES = {
         softplus add sub mul div floor_divide remainder fmod pow maximum minimum atan2 hypot
         logaddexp copysign nextafter polygamma igamma igammac igamma_grad_a complex shift_left
         shift_right and or xor eq ne lt le gt ge real imag round cast bitcast where philox
-        gamma_draw log_gamma_draw poisson_draw binomial_draw to_device gelu sigmoid_slope
+        gamma_draw log_gamma_draw poisson_draw binomial_draw to_device reshard gelu sigmoid_slope
         direction
     """,
     "OP_REDUCTION": """

@@ -358,7 +358,8 @@ fn trace_function(
     let arguments = tensors(py, &args);
     let arguments: Vec<&Tensor> = arguments.iter().collect();
     let _scope = DeviceScope::new(Device::common("compile", &arguments).py()?);
-    let found = TracedProgram::trace(&specs(py, &args), &dims, &before, run);
+    let shardings: Vec<_> = arguments.iter().map(|tensor| tensor.placement()).collect();
+    let found = TracedProgram::trace(&specs(py, &args), &dims, &shardings, &before, run);
     let (program, used) = found.map_err(|Failure(error)| error)?;
     let first = |tensor: &Tensor| before.iter().position(|t| t.is_same(tensor)).unwrap_or_default();
     Ok((PyTraced(Arc::new(program)), used, before.iter().map(first).collect()))

@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 /// `history`: a new graph that keeps what is recorded; `autocast`: "off", or the name of a
 /// half-precision dtype). Returns: None.
 #[pyfunction]
-#[pyo3(signature = (scope, *, graph=None, fresh=false, history=false, executor=None, device=None, stream=None, eager=None, verify=None, nans=None, grad=None, options=None, name=None, axis=None, autocast=None))]
+#[pyo3(signature = (scope, *, graph=None, fresh=false, history=false, executor=None, device=None, stream=None, eager=None, verify=None, nans=None, grad=None, reshards=None, options=None, name=None, axis=None, autocast=None))]
 #[allow(clippy::too_many_arguments, reason = "one per thing that a scope may change")]
 fn enter_scope(
     py: Python<'_>,
@@ -33,6 +33,7 @@ fn enter_scope(
     #[pyo3(from_py_with = scalars::maybe_flag)] verify: Option<bool>,
     #[pyo3(from_py_with = scalars::maybe_flag)] nans: Option<bool>,
     #[pyo3(from_py_with = scalars::maybe_flag)] grad: Option<bool>,
+    #[pyo3(from_py_with = scalars::maybe_flag)] reshards: Option<bool>,
     options: Option<(u32, u32, u32)>,
     #[pyo3(from_py_with = scalars::maybe_text)] name: Option<&str>,
     axis: Option<&PyBoundAxis>,
@@ -53,6 +54,7 @@ fn enter_scope(
         verify_shapes: verify,
         debug_nans: nans,
         grad,
+        implicit_reshards: reshards,
         options: options.map(|(passes, fusion, user)| CompileOptions { passes, fusion, user }),
         name: name.filter(|_| girih::location::enabled()).map(str::to_string),
         axis: axis.map(|axis| axis.0.clone()),

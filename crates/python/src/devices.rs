@@ -30,6 +30,9 @@ pub fn placed(device: Option<DeviceArg>, make: impl FnOnce() -> Out) -> Out {
 
 /// Like [`placed`], with the device of `like` if no device is given.
 pub fn placed_like(device: Option<DeviceArg>, like: &Tensor, make: impl FnOnce() -> Out) -> Out {
+    if device.is_none() && like.sharding().is_some() {
+        return make()?.0.placed_like(like).map(PyTensor).py();
+    }
     let own = (like.device() != Context::current().device()).then(|| DeviceArg(like.device()));
     placed(device.or(own), make)
 }

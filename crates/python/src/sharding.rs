@@ -2,6 +2,7 @@
 
 mod mesh;
 mod spec;
+mod tensors;
 
 pub use mesh::PyDeviceMesh;
 pub use spec::{PyDimSpec, PyP, spec_of};
@@ -186,5 +187,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyDimSpec>()?;
     m.add_class::<PyP>()?;
     m.add_class::<PySharding>()?;
-    m.add_function(wrap_pyfunction!(visualize_sharding, m)?)
+    m.add_function(wrap_pyfunction!(visualize_sharding, m)?)?;
+    tensors::register(m)
 }

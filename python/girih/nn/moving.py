@@ -1,28 +1,29 @@
-"""Dtypes and devices of the tensors of a module."""
+"""Dtypes, devices and shardings of the tensors of a module."""
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from .. import _girih
 from .._girih import Tensor
 from ..checks import explain_methods
-from ..errors import DTypeError
+from ..errors import DTypeError, InvalidArgumentError
 from .places import locations, put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from typing_extensions import Self
 
-    from .._girih import DType
+    from .._girih import DeviceMesh, DType
 
 __all__ = ["Moving"]
 
 
 @explain_methods
 class Moving:
-    """The mixin of :class:`girih.nn.Module` for dtypes and devices."""
+    """The mixin of :class:`girih.nn.Module` for dtypes, devices and shardings."""
 
     def astype(self, dtype: DType) -> Self:
         """Casts all floating-point parameters and buffers."""
@@ -75,6 +76,47 @@ class Moving:
         if dtype is not None:
             self.astype(_girih.zeros((), dtype=dtype).dtype)
         return self
+
+    def shard(self, mesh: DeviceMesh, specs: Mapping[str, Any] | None = None) -> Self:
+        """Puts all parameters and buffers on a mesh of devices.
+
+        Args:
+            mesh: The mesh.
+            specs: Specs (:class:`girih.P`, its text, or None) by patterns of names, such as
+                ``"*.qkv.weight"``, in which ``*`` stands for any text. The first pattern that
+                matches the name of a tensor decides; a tensor that none matches is whole on every
+                device.
+
+        Returns:
+            The module.
+
+        Raises:
+            InvalidArgumentError: A pattern matches no name, or a spec is not valid for its tensor.
+
+        Example:
+            >>> import girih as gr
+            >>> gr.set_host_devices(2)
+            >>> mesh = gr.DeviceMesh((2,), ("tp",))
+            >>> layer = gr.nn.Linear(4, 6).shard(mesh, {"weight": gr.P("tp")})
+            >>> layer.weight.sharding.spec, layer.bias.is_fully_replicated
+            (P('tp'), True)
+        """
+        rules = dict(specs or {})
+        unused = set(rules)
+        chosen: dict[int, Any] = {}
+        names = [path for path, _ in locations(self)]
+        for path, (holder, name) in locations(self):
+            matching = [rule for rule in rules if fnmatchcase(path, rule)]
+            unused -= set(matching[:1])
+            spec = rules[matching[0]] if matching else None
+            tensor = holder.__dict__[name]
+            chosen.setdefault(id(tensor), tensor.shard(mesh, spec))
+        if unused:
+            raise InvalidArgumentError(
+                f"shard: no tensor of the module has a name that {sorted(unused)} decide; the "
+                f"names are {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}"
+            )
+        return self._mapped(lambda tensor: chosen[id(tensor)])
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Replaces all tensors by the results of a function, so that tied tensors stay tied."""
