@@ -59,6 +59,69 @@ def test_a_tensor_is_cut_in_ceil_chunks():
     assert gr.from_shards((3,), partial, parts).tolist() == [10.0] * 3
 
 
+def test_shards_are_known_before_anything_is_computed():
+    mesh = mesh_of(d=2)
+    before = gr.cache_stats(), gr.memory_stats("cpu:1").in_use
+    y = gr.exp(gr.zeros([8, 8]).shard(mesh, P("d")) + 1)
+    assert y.shape == (8, 8)
+    assert [y.sharding.shard_shape(y.shape, position) for position in range(2)] == [(4, 8), (4, 8)]
+    assert (y.dtype, y.devices) == (gr.float32, ["cpu", "cpu:1"])
+    assert gr.is_lazy(y)
+    after = gr.cache_stats(), gr.memory_stats("cpu:1").in_use
+    for count in ("compiles", "runs"):
+        assert after[0][count] == before[0][count]
+    assert after[1] == before[1]
+    values = y.eval().shards()
+    assert [(part.shape, part.device) for part in values] == [((4, 8), "cpu"), ((4, 8), "cpu:1")]
+    assert not gr.is_lazy(y)
+
+
+def test_uneven_and_empty_shards_are_the_whole_tensor():
+    x = numbers(5, 3)
+    cut = x.shard(mesh_of(a=2), P("a"))
+    assert [part.shape for part in cut.shards()] == [(3, 3), (2, 3)]
+    assert (cut + 1).shape == (5, 3)
+    sparse = x[:, 0].shard(mesh_of(a=4), P("a"))
+    assert [part.shape for part in sparse.shards()] == [(2,), (2,), (1,), (0,)]
+    for reduced in (gr.sum, gr.prod, gr.max, gr.min, gr.mean):
+        close(reduced(cut, axis=0), reduced(x, axis=0))
+        close(reduced(sparse), reduced(x[:, 0]))
+    close(cut.shards()[0], np.asarray(x)[:3])
+
+
+def collectives(*tensors):
+    return [(c["op"], c["bytes"]) for c in gr.explain(*tensors).collectives]
+
+
+def test_collectives_of_reshards():
+    mesh = mesh_of(a=2)
+    x = numbers(8, 4)
+    whole, rows = gr.eval(x.shard(mesh), x.shard(mesh, P("a")))
+    assert collectives(whole.shard(mesh, P("a"))) == []
+    assert collectives(rows.shard(mesh)) == [("all_gather", 2 * 64)]
+    assert collectives(rows.shard(mesh, P(None, "a"))) == [("all_to_all", 64)]
+    for to in (P(), P("a"), P(None, "a")):
+        close(rows.shard(mesh, to), x)
+
+
+def test_partial_sums_are_added_once_and_by_their_own_op():
+    mesh = mesh_of(k=4)
+    a, b, c, d = (numbers(6, 8, seed=s) for s in range(4))
+    cut = [(x.shard(mesh, P(None, "k")), y.T.shard(mesh, P("k"))) for x, y in ((a, b), (c, d))]
+    both = (cut[0][0] @ cut[0][1]) + (cut[1][0] @ cut[1][1])
+    bias = numbers(6, seed=9)
+    assert collectives(both) == [("all_reduce", 2 * 3 * 36 * 4)]
+    close(both + bias, np.asarray(a @ b.T + c @ d.T + bias))
+    close(both, np.asarray(a @ b.T + c @ d.T))
+    for reduced in (gr.max, gr.min, gr.prod):
+        found = reduced(cut[0][0], axis=1)
+        assert [op for op, _ in collectives(found)] == ["all_reduce"]
+        close(found, reduced(a, axis=1))
+    flags = (a > 0).shard(mesh, P(None, "k"))
+    assert gr.any(flags, axis=1).tolist() == gr.any(a > 0, axis=1).tolist()
+    assert gr.all(flags, axis=1).tolist() == gr.all(a > 0, axis=1).tolist()
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.filterwarnings("ignore")
 def test_every_operation_on_shards_is_that_on_the_whole(family):
@@ -132,6 +195,27 @@ def test_gradients_have_the_shardings_of_their_arguments():
     close(sw.grad, dense[1])
     for like in (gr.zeros_like(sx), gr.ones_like(sx), gr.full_like(sx, 2.0)):
         assert like.sharding == sx.sharding
+
+
+def test_gradients_under_many_specs():
+    mesh = mesh_of(a=2, b=2)
+    x, w = numbers(6, 5), numbers(5, 7, seed=1)
+    entries = [None, "a", "b", ("a", "b"), ("b", "a")]
+    specs = [P(r, c) for r in entries for c in entries if not set(r or ()) & set(c or ())]
+    pairs = [(spec, specs[at - shift]) for shift in (0, 4) for at, spec in enumerate(specs)]
+    assert len(set(pairs)) >= 20
+
+    def f(x, w):
+        return (gr.softmax(gr.tanh(x @ w), axis=-1) * w.sum(0)).sum()
+
+    dense = gr.grad(f, argnums=(0, 1))(x, w)
+    for first, second in pairs:
+        sx, sw = x.shard(mesh, first), w.shard(mesh, second)
+        for found, expected, like in zip(
+            gr.grad(f, argnums=(0, 1))(sx, sw), dense, (sx, sw), strict=True
+        ):
+            assert found.sharding == like.sharding
+            close(found, expected, 1e-4)
 
 
 def test_draws_are_the_same_numbers_under_every_sharding():
