@@ -21,6 +21,7 @@ RUNS = {
     "characters": ("--steps 4 --size 16", ["loss.svg", "sample.txt"], r"\d+ characters/s"),
     "convolutions": ("--epochs 2 --channels 4", ["confusion.svg", "checkpoint.safetensors"], r"accuracy \d"),
     "digits": ("--epochs 1", ["loss.svg", "step-graph.svg", "step-graph.txt"], r"accuracy +\d"),
+    "parallel": ("--steps 3 --width 8", ["parallel.svg"], r"tensor parallel +loss \d\.\d+ \(the same"),
     "private": ("--steps 2 --width 4", ["private.svg"], r"noise 1.0: accuracy \d+\.\d% at epsilon \d"),
     "oscillator": ("--steps 10 --width 4 --points 8", ["oscillator.svg"], r"largest error \d"),
 }  # fmt: skip
