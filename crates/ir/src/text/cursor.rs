@@ -143,10 +143,13 @@ impl<'a> Cursor<'a> {
         Ok(call)
     }
 
-    /// A list in brackets, or the text up to the next comma, bracket or space.
+    /// A list in brackets, a text in parentheses, or the text up to the next comma, bracket or space.
     pub fn value(&mut self) -> Result<Lexeme<'a>> {
         if self.rest().starts_with('[') {
             return self.bracketed();
+        }
+        if self.rest().starts_with('(') {
+            return self.parenthesised();
         }
         let stop = |c: char| c.is_whitespace() || ",()[]{}=\"#".contains(c);
         let lexeme = self.until(stop);
@@ -154,6 +157,23 @@ impl<'a> Cursor<'a> {
             return Err(self.expected("an operand (%0) or an attribute"));
         }
         Ok(lexeme)
+    }
+
+    /// A text in parentheses, which may contain others.
+    fn parenthesised(&mut self) -> Result<Lexeme<'a>> {
+        let (at, mut depth) = (self.at, 0);
+        let closes = |(_, c): &(usize, char)| {
+            depth += i32::from(*c == '(') - i32::from(*c == ')');
+            depth == 0 || matches!(c, '\n' | '#')
+        };
+        let end = self.rest().char_indices().find(closes);
+        match end.filter(|(_, c)| *c == ')') {
+            Some((end, _)) => {
+                self.at = at + end + 1;
+                Ok(Lexeme { at, text: &self.text[at..self.at] })
+            }
+            None => Err(self.error_at(at, "this parenthesis is not closed on its line".into())),
+        }
     }
 
     /// A list in brackets without nested lists.

@@ -214,7 +214,12 @@ fn program(
 /// The specs of the arguments and of the outputs of a cut graph.
 fn specs_of(cut: &CutGraph) -> (Vec<P>, Vec<P>) {
     let spec_of = |id: NodeId| match cut.nodes[id.index()].place().sharding() {
-        Some(placement) => placement.sharding().spec().clone(),
+        Some(placement) => {
+            // A value that somebody holds has the axes that its sharding says, and no others.
+            let mut spec = placement.sharding().spec().clone();
+            spec.dims.iter_mut().for_each(|dim| dim.is_open = false);
+            spec
+        }
         None => P::default(),
     };
     // A value on one device is whole.
