@@ -99,16 +99,15 @@ impl Expansion<'_, '_> {
             self.partitioner.decision(op, spec, &operands, None)?;
         let mut gathers = operands.iter().zip(&wanted);
         let gathers = gathers.any(|((from, _), to)| self.partitioner.gathers(from, to));
-        let is_composite =
-            op.class() == Class::Composite && self.partitioner.constraint(op, spec).is_none();
-        if !(gathers && is_composite && op.def().decompose.is_some()) {
-            return Ok(self.append(op, spec, inputs, found));
+        if gathers && self.partitioner.constraint(op, spec).is_none() {
+            let mut b = GraphBuilder::default();
+            let leaf = |i: &NodeId| b.input(self.b.spec(*i).clone());
+            let arguments: Vec<NodeId> = inputs.iter().map(leaf).collect();
+            if let Some(output) = b.in_parts(op, &arguments)? {
+                return Ok(self.inlined(&b.finish([output]), inputs)?[0]);
+            }
         }
-        let mut b = GraphBuilder::default();
-        let leaf = |i: &NodeId| b.input(self.b.spec(*i).clone());
-        let arguments: Vec<NodeId> = inputs.iter().map(leaf).collect();
-        let output = b.decompose(op, &arguments)?;
-        Ok(self.inlined(&b.finish([output]), inputs)?[0])
+        Ok(self.append(op, spec, inputs, found))
     }
 
     /// The results of a call, whose body is recorded once.

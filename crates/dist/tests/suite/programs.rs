@@ -134,6 +134,24 @@ fn moves_along_a_cut_axis_send_only_what_parts_need() {
     }
 }
 
+/// The first extremum, or NaN, along a cut axis: two small reductions instead of a gather.
+#[test]
+fn an_argmax_along_a_cut_axis_combines_extrema() {
+    let mesh = DeviceMesh::new(&[4], &["x"]).unwrap();
+    let nan = f64::NAN;
+    let rows =
+        [[1., 5., 2., 5., 0., 5.], [0., nan, 9., nan, 1., 1.], [-1., -1., -1., -3., -2., -1.]];
+    for code in [OpCode::Argmax, OpCode::Argmin] {
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([3, 6], DType::F32));
+        let y = b.reduce(code, x, AxisSet::one(1), false).unwrap();
+        let graph = b.finish([y]);
+        let arguments = [Array::from_f64([3, 6], DType::F32, &rows.concat())];
+        let found = check(&graph, &mesh, &[spec("<*, x>")], &arguments, &[None]);
+        assert_eq!(found.exchanges().map(|e| e.bytes()).sum::<usize>(), 2 * 3 * 3 * (4 + 8));
+    }
+}
+
 /// A convolution along a cut axis needs the neighbours of each shard.
 #[test]
 fn convolutions_send_borders() {

@@ -12,10 +12,11 @@ impl Tensor {
     /// values do not change, and gradients keep the sharding.
     ///
     /// ```
-    /// use girih::Tensor;
     /// use girih::sharding::{DeviceMesh, P};
+    /// use girih::{Tensor, set_host_devices};
     ///
-    /// let mesh = DeviceMesh::new(&[1], &["dp"])?; // GIRIH_HOST_DEVICES gives more devices
+    /// set_host_devices(2)?;
+    /// let mesh = DeviceMesh::new(&[2], &["dp"])?;
     /// let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?.shard(&mesh, &"<dp>".parse::<P>()?)?;
     /// assert_eq!(x.add(&x)?.sharding().unwrap().spec().to_string(), "<dp>");
     /// # Ok::<(), girih::Error>(())

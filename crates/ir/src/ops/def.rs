@@ -147,6 +147,9 @@ pub struct OpDef {
     pub accumulates: fn(&Attrs) -> bool,
     /// Definition of a composite in terms of other ops.
     pub decompose: Option<fn(&mut Decomposition<'_>) -> Result<NodeId>>,
+    /// A definition by reductions whose partial results are combined, for an axis that is cut over
+    /// processors.
+    pub by_reductions: Option<fn(&mut Decomposition<'_>) -> Result<NodeId>>,
     /// True for a composite that gives its name to a kernel that computes its decomposition.
     pub names_kernels: bool,
     /// The range of sample operands: inside the op's domain, away from kinks and poles.
@@ -261,6 +264,7 @@ impl OpDef {
         batching: None,
         accumulates: |_| false,
         decompose: None,
+        by_reductions: None,
         names_kernels: false,
         domain: (-2.0, 2.1),
         samples: samples::elementwise,

@@ -229,16 +229,38 @@ pub static ALL: OpDef = OpDef {
     samples: samples::truths,
     ..reduction("reduce_all", "True where all elements along some axes are true.", logical)
 };
+/// The first index of the extremum, or of a NaN: the least of the indices of all of them.
+fn first_of(d: &mut Decomposition<'_>, extremum: OpCode) -> Result<NodeId> {
+    let Attrs::Axes { axes, keepdims } = d.op.attrs else {
+        unreachable!("the shape rule checks it")
+    };
+    let mut x = d.inputs[0];
+    if d.b.dtype(x) == DType::Bool {
+        x = d.b.cast(x, DType::I32)?;
+    }
+    let best = d.b.reduce(extremum, x, axes, true)?;
+    let (is_best, is_nan) = (d.b.op(OpCode::Eq, &[x, best])?, d.b.op(OpCode::Ne, &[x, x])?);
+    let is_best = d.b.op(OpCode::Or, &[is_best, is_nan])?;
+    let shape = d.b.shape(x).clone();
+    let axis = axes.iter().next().expect("there is one axis");
+    let none = d.b.constant(Literal::from_i64(DType::I64, i64::MAX), Shape::scalar());
+    let index = d.b.iota(shape, DType::I64, axis as u8);
+    let index = d.b.select(is_best, index, none)?;
+    d.b.reduce(OpCode::ReduceMin, index, axes, keepdims)
+}
+
 /// Index of the first maximum, or of the first NaN if any, along exactly one axis.
 pub static ARGMAX: OpDef = OpDef {
     factors: Factoring::Rule(factoring::at_once),
     samples: samples::along_one,
+    by_reductions: Some(|d| first_of(d, OpCode::ReduceMax)),
     ..reduction("argmax", "The index of the first largest element along an axis.", arg)
 };
 /// Index of the first minimum, or of the first NaN if any, along exactly one axis.
 pub static ARGMIN: OpDef = OpDef {
     factors: Factoring::Rule(factoring::at_once),
     samples: samples::along_one,
+    by_reductions: Some(|d| first_of(d, OpCode::ReduceMin)),
     ..reduction("argmin", "The index of the first smallest element along an axis.", arg)
 };
 

@@ -2,7 +2,7 @@
 //! rules are beside their ops.
 
 use crate::builder::GraphBuilder;
-use crate::{Error, NodeId, Op, Result};
+use crate::{Class, Error, NodeId, Op, Result};
 use smallvec::smallvec;
 
 /// The reverse-mode derivative of an op.
@@ -90,5 +90,17 @@ impl GraphBuilder {
             });
         };
         decompose(&mut Decomposition { b: self, op, inputs })
+    }
+
+    /// Records what an op computes in a form that combines partial results along cut axes: a
+    /// composite's decomposition, or the definition by reductions of another op; `None` if there is
+    /// no such form.
+    ///
+    /// Errors: those of the ops recorded.
+    pub fn in_parts(&mut self, op: &Op, inputs: &[NodeId]) -> Result<Option<NodeId>> {
+        let def = op.def();
+        let composite = def.decompose.filter(|_| def.class == Class::Composite);
+        let Some(record) = composite.or(def.by_reductions) else { return Ok(None) };
+        record(&mut Decomposition { b: self, op, inputs }).map(Some)
     }
 }
