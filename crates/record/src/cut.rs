@@ -42,6 +42,7 @@ pub struct CutGraph {
     pub num_targets: usize,
 }
 
+#[allow(clippy::large_enum_variant, reason = "a cut is matched at once, so boxing only costs")]
 pub(crate) enum Cut<T> {
     /// The graph, and the result of the caller's function, which ran while no other cut could
     /// contain a lazy node of the graph.

@@ -108,7 +108,7 @@ fn by_device(
     let device = trace::device_of(first);
     let is_here =
         |target: &&Arc<Node>| !target.place().is_sharded() && target.place().device() == device;
-    if targets.iter().all(|target| is_here(target)) {
+    if targets.iter().all(is_here) {
         return run(&Context::current().executor_for(device)?, targets);
     }
     let (sharded, on_devices): (Vec<_>, Vec<_>) =

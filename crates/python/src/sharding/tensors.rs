@@ -111,6 +111,9 @@ fn from_shards(
     detach(py, || Tensor::from_shards(shape, sharding, &shards)).map(PyTensor).py()
 }
 
+/// Text and JSON of programs, and collectives.
+type Explained<'py> = (Vec<(String, String)>, Vec<Bound<'py, PyDict>>);
+
 /// What evaluating tensors on one mesh would do: text and JSON for the program of each stage, and the
 /// collectives. Returns: tuple[list[tuple[str, str]], list[dict[str, Any]]].
 #[pyfunction]
@@ -118,7 +121,7 @@ fn explain_on_mesh<'py>(
     py: Python<'py>,
     targets: Listed<TensorArg>,
     #[pyo3(from_py_with = scalars::flag)] asm: bool,
-) -> PyResult<(Vec<(String, String)>, Vec<Bound<'py, PyDict>>)> {
+) -> PyResult<Explained<'py>> {
     sync(py);
     let targets: Vec<Tensor> = targets.iter().map(|target| target.0.clone()).collect();
     let explain = || girih::explain_on_mesh(&targets.iter().collect::<Vec<_>>());

@@ -343,7 +343,12 @@ fn alone(device: Device) -> girih_ir::Result<Sharding> {
 fn scattered(value: &Value, spec: &TensorSpec, placement: &MeshPlacement) -> Result<Arc<[Value]>> {
     let from = Device::of(value);
     let targets = placement.mesh().devices();
-    moved(spec, (&alone(from)?, &[from]), (placement.sharding(), targets), &[value.clone()])
+    moved(
+        spec,
+        (&alone(from)?, &[from]),
+        (placement.sharding(), targets),
+        std::slice::from_ref(value),
+    )
 }
 
 /// The whole value of a node on a mesh, in the memory of the host.
