@@ -364,6 +364,22 @@ def test_operands_outside_of_the_mesh_are_refused():
         gr.set_host_devices(65)
 
 
+def test_nans_are_found_and_programs_compiled_ahead():
+    mesh = mesh_of(a=2)
+    x = numbers(4, 3).shard(mesh, P("a"))
+    with gr.debug_nans():
+        assert gr.isfinite((x + 1).eval()).all().item()
+        with pytest.raises(gr.EvaluationError, match=r"div.*test_sharded\.py"):
+            ((x - x) / 0.0).eval()
+    y = gr.tanh(x @ x.T) * 1.25
+    gr.compile_only(y).wait()
+    before = gr.cache_stats()["compiles"]
+    y.eval()
+    assert gr.cache_stats()["compiles"] == before
+    gr.async_eval(z := gr.tanh(x) * 2)
+    close(z, np.tanh(np.asarray(x)) * 2)
+
+
 def test_implicit_reshards_can_be_refused():
     mesh = mesh_of(dp=2, tp=2)
     x, w = numbers(8, 6).shard(mesh, P("dp", "tp")), numbers(6, 4).shard(mesh, P("tp"))

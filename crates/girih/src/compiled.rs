@@ -4,6 +4,7 @@
 use crate::bound::BoundProgram;
 use crate::dynamic::DynamicDim;
 use crate::recent::RecentlyUsed;
+use crate::sharding::Sharding;
 use crate::tiled::CallPath;
 use crate::traced::TracedProgram;
 use crate::{Context, Device, DeviceScope, Result, Tensor};
@@ -19,6 +20,8 @@ use std::time::Duration;
 pub struct Compiled<F> {
     f: F,
     dims: Vec<Vec<DynamicDim>>,
+    /// The shardings that arguments and results get.
+    shardings: [Vec<Option<Sharding>>; 2],
     /// The program of the last call, per thread.
     recent: Striped<Mutex<Option<Arc<Recent>>>>,
     traced: Mutex<Vec<Arc<TracedProgram>>>,
@@ -48,8 +51,18 @@ pub fn compile<F>(f: F) -> Compiled<F>
 where
     F: Fn(&[Tensor]) -> Result<Vec<Tensor>>,
 {
-    let (dims, recent) = (Vec::new(), Striped::default());
-    Compiled { f, dims, recent, traced: Mutex::default(), bound: RecentlyUsed::default() }
+    let (dims, shardings, recent) = (Vec::new(), Default::default(), Striped::default());
+    let (traced, bound) = (Mutex::default(), RecentlyUsed::default());
+    Compiled { f, dims, shardings, recent, traced, bound }
+}
+
+/// The tensors under the shardings of the same positions, where there are some.
+fn under(tensors: &[Tensor], shardings: &[Option<Sharding>]) -> Result<Vec<Tensor>> {
+    let place = |(at, tensor): (usize, &Tensor)| match shardings.get(at) {
+        Some(Some(sharding)) => tensor.reshard(sharding),
+        _ => Ok(tensor.clone()),
+    };
+    tensors.iter().enumerate().map(place).collect()
 }
 
 impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
@@ -99,6 +112,29 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         self
     }
 
+    /// The function with shardings for its arguments and its results, by position; `None`, or no
+    /// entry, leaves a tensor as it is.
+    ///
+    /// ```
+    /// use girih::sharding::{DeviceMesh, P, Sharding};
+    /// use girih::{DType, Tensor, compile, set_host_devices};
+    ///
+    /// set_host_devices(2)?;
+    /// let rows = Sharding::new(DeviceMesh::new(&[2], &["dp"])?, "<dp>".parse::<P>()?)?;
+    /// let exp = compile(|x| Ok(vec![x[0].exp()?])).with_shardings(&[Some(rows)], &[]);
+    /// let y = exp.call(&[&Tensor::zeros([4, 3], DType::F32)?])?;
+    /// assert_eq!(y[0].shards()?[1].to_vec::<f32>()?, [1.0; 6]);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn with_shardings(
+        mut self,
+        arguments: &[Option<Sharding>],
+        results: &[Option<Sharding>],
+    ) -> Compiled<F> {
+        self.shardings = [arguments.to_vec(), results.to_vec()];
+        self
+    }
+
     /// How a call with these arguments runs.
     pub fn path(&self, arguments: &[&Tensor]) -> CallPath {
         let given: Vec<Tensor> = arguments.iter().map(|&t| t.clone()).collect();
@@ -121,7 +157,8 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             // The call is part of another function that is being compiled, or of one member of a
             // batch.
             let arguments: Vec<Tensor> = arguments.iter().map(|&t| t.clone()).collect();
-            return (self.f)(&arguments);
+            let [ins, outs] = &self.shardings;
+            return under(&(self.f)(&under(&arguments, ins)?)?, outs);
         }
         let given: SmallVec<[Tensor; 8]> = arguments.iter().map(|&t| t.clone()).collect();
         let recent = lock(self.recent.mine()).clone();
@@ -156,7 +193,8 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             None => {
                 let _scope = DeviceScope::new(Device::common("compile", arguments)?);
                 let shardings: Vec<_> = arguments.iter().map(|t| t.placement()).collect();
-                let run = |x: &[Tensor]| (self.f)(x);
+                let [ins, outs] = &self.shardings;
+                let run = |x: &[Tensor]| under(&(self.f)(&under(x, ins)?)?, outs);
                 let program = TracedProgram::trace(&specs, &self.dims, &shardings, &[], run)?.0;
                 let program = Arc::new(program);
                 self.lock().push(program.clone());

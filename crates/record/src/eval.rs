@@ -189,6 +189,9 @@ pub fn async_eval(targets: &[&Arc<Node>]) -> Result<()> {
 ///
 /// Errors: [`Error::TracedValue`].
 pub fn compile_only(targets: &[&Arc<Node>]) -> Result<Compilation> {
+    if targets.iter().any(|target| target.place().is_sharded()) {
+        return mesh::compile_only(targets);
+    }
     let executor = executor_of("compile_only", targets)?;
     let cut = cut_out(&executor, targets, true)?;
     let completion = Completion::pending();
@@ -348,11 +351,8 @@ impl NanSearch {
     }
 
     fn check(self, executor: &DeviceExecutor) -> Result<()> {
-        let value = |(id, node): &(NodeId, Arc<Node>)| match &*node.state() {
-            State::Available(value) => Some((*id, value.clone())),
-            _ => None,
-        };
-        let results: Vec<_> = self.results.iter().filter_map(value).collect();
+        let value = |(id, node): &(NodeId, Arc<Node>)| Some(known(node)?.map(|value| (*id, value)));
+        let results = self.results.iter().filter_map(value).collect::<Result<Vec<_>>>()?;
         nans::check(executor, &self.graph, &self.arguments, &results).map_err(|error| {
             let recorded = |id: NodeId| {
                 let (number, line) = self.recorded[id.index()];

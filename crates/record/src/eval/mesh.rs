@@ -4,7 +4,8 @@
 //! reader needs are gathered.
 
 use super::claim::{Claim, Claimed, claim, settle_or_interrupt};
-use super::{carried, eval_recorded, value};
+use super::{NanSearch, carried, eval_recorded, value};
+use crate::background::Compilation;
 use crate::context::{self, Context};
 use crate::cut::{Cut, CutGraph, Transferred, cut};
 use crate::device::Device;
@@ -19,7 +20,7 @@ use girih_dist::partition::{Exchange, Partition, partition};
 use girih_dist::{Kind, reshard};
 use girih_ir::{DeviceMesh, NodeId, OpCode, P, Sharding, TensorSpec};
 use girih_runtime::mesh::{Exchanged, Lane, MeshArgument, MeshProgram};
-use girih_runtime::{Argument, CompileOptions, Value};
+use girih_runtime::{Argument, CompileOptions, Completion, Value};
 use girih_sync::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, PoisonError};
@@ -84,11 +85,17 @@ fn run(mesh: &'static PlacedMesh, targets: &[&Arc<Node>]) -> Result<bool> {
             return Ok(false);
         }
     };
-    let outcome = compute(mesh, &cut, &claim);
-    match outcome {
+    let search = match Context::current().debug_nans()? {
+        true => Some(nan_search(&cut)?),
+        false => None,
+    };
+    match compute(mesh, &cut, &claim) {
         Ok(()) => {
             claim.completion.finish(Ok(()));
             claim.settle(true);
+            if let Some(search) = search {
+                search.check(&Context::current().executor_for(Device::CPU)?)?;
+            }
             Ok(true)
         }
         Err(error) => {
@@ -98,6 +105,38 @@ fn run(mesh: &'static PlacedMesh, targets: &[&Arc<Node>]) -> Result<bool> {
             Err(evaluation_error(error, at))
         }
     }
+}
+
+/// The search for NaNs in the results of a run, which computes the whole graph on the host.
+fn nan_search(cut: &CutGraph) -> Result<NanSearch> {
+    let host = Context::current().executor_for(Device::CPU)?;
+    let mut search = NanSearch::new(cut);
+    let ids: Vec<NodeId> = cut.graph.arguments().collect();
+    for (at, argument) in search.arguments.iter_mut().enumerate() {
+        let spec = cut.graph.spec(ids[at]).clone();
+        let parts = cut.parts.iter().find(|(position, _)| *position == at);
+        let value = match (parts, argument.value()) {
+            (Some((_, parts)), _) => gathered(&cut.nodes[ids[at].index()], parts)?,
+            (None, Some(value)) => carried(value, &spec, &host)?,
+            (None, None) => continue,
+        };
+        *argument = Argument::Tensor(value, spec);
+    }
+    Ok(search)
+}
+
+/// Compiles the programs of nodes on one mesh, without running them.
+///
+/// Errors: as [`plan_on_mesh`]; those of the compilation.
+pub(super) fn compile_only(targets: &[&Arc<Node>]) -> Result<Compilation> {
+    nested::check("compilation")?;
+    let (mesh, cut) = cut_of(targets)?;
+    check_devices(mesh)?;
+    let (lanes, options) = lanes(mesh.devices())?;
+    let completion = Completion::pending();
+    let compiled = program(mesh, &cut, &lanes, options);
+    completion.finish(compiled.map(|_| ()));
+    Ok(Compilation(completion))
 }
 
 fn compute(mesh: &'static PlacedMesh, cut: &CutGraph, claim: &Claim) -> girih_runtime::Result<()> {
@@ -264,6 +303,15 @@ pub struct Collective {
 ///
 /// Errors: as [`eval_recorded`]; [`Error::InvalidArgument`] for nodes that are not on one mesh.
 pub fn plan_on_mesh(targets: &[&Arc<Node>]) -> Result<(Partition, Vec<Collective>)> {
+    let (mesh, cut) = cut_of(targets)?;
+    let (inputs, outputs) = specs_of(&cut);
+    let partition = partitioned(mesh, &cut, &inputs, outputs)?;
+    let collectives = partition.exchanges().map(|exchange| described(exchange, &cut)).collect();
+    Ok((partition, collectives))
+}
+
+/// The mesh that nodes are on, and the graph that an evaluation would cut.
+fn cut_of(targets: &[&Arc<Node>]) -> Result<(&'static PlacedMesh, CutGraph)> {
     let mesh = targets.first().and_then(|node| node.place().sharding()).map(MeshPlacement::mesh);
     let is_here = |mesh| targets.iter().all(|node| Home::Mesh(mesh).has(node.place().sharding()));
     let Some(mesh) = mesh.filter(|mesh| is_here(mesh)) else {
@@ -281,10 +329,7 @@ pub fn plan_on_mesh(targets: &[&Arc<Node>]) -> Result<(Partition, Vec<Collective
             Cut::Blocked(node) => drop(settle_or_interrupt(&node)?),
         }
     };
-    let (inputs, outputs) = specs_of(&cut);
-    let partition = partitioned(mesh, &cut, &inputs, outputs)?;
-    let collectives = partition.exchanges().map(|exchange| described(exchange, &cut)).collect();
-    Ok((partition, collectives))
+    Ok((mesh, cut))
 }
 
 fn described(exchange: &Exchange, cut: &CutGraph) -> Collective {
