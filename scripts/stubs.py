@@ -251,6 +251,7 @@ PARAMETERS = {
     **dict.fromkeys(["from_shards.sharding", "reshard.sharding"], "Sharding"),
     **dict.fromkeys(["shards", "targets"], "Sequence[_TensorLike]"),
     "set_host_devices.number": "int",
+    "enter_scope.mesh": "tuple[str, int]",
     **dict.fromkeys(["rows", "cols", "num_pes", "block_rows", "block_cols", "rank"], "int"),
     "pe_coord": "tuple[int, int]",
     **dict.fromkeys(["Layout.custom.tiles", "layout.tiles"], TILES),

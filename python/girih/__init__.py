@@ -152,7 +152,13 @@ if TYPE_CHECKING:
     from .exporting import Executable, Lowered, export, load_executable
     from .grids import *
     from .linear import *
-    from .meshes import implicit_reshards, shard, shard_map, with_sharding_constraint
+    from .meshes import (
+        implicit_reshards,
+        mesh_mode,
+        shard,
+        shard_map,
+        with_sharding_constraint,
+    )
     from .ordering import *
     from .passes import GraphPass, graph_pass
     from .products import convolve, gather_mm, segmented_mm
@@ -441,6 +447,7 @@ __all__ = [
     "segment_prod",
     "segment_sum",
     "implicit_reshards",
+    "mesh_mode",
     "shard",
     "shard_map",
     "with_sharding_constraint",

@@ -4626,6 +4626,7 @@ def enter_scope(
     nans: bool | None = None,
     grad: bool | None = None,
     reshards: bool | None = None,
+    mesh: tuple[str, int] | None = None,
     options: tuple[int, int, int] | None | None = None,
     name: str | None = None,
     axis: BoundAxis | None = None,

@@ -55,7 +55,7 @@ FUNCTIONS = {
         eval_shape
     """,
     "meshes": """
-        implicit_reshards shard shard_map with_sharding_constraint
+        implicit_reshards mesh_mode shard shard_map with_sharding_constraint
     """,
     "sets": """
         intersect1d setdiff1d setxor1d trim_zeros union1d unique_consecutive

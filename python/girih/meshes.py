@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ._girih import DeviceMesh
     from .tree import PyTree
 
-__all__ = ["implicit_reshards", "shard", "shard_map", "with_sharding_constraint"]
+__all__ = ["implicit_reshards", "mesh_mode", "shard", "shard_map", "with_sharding_constraint"]
 
 
 def _is_sharding(value: Any) -> bool:
@@ -141,6 +141,38 @@ def implicit_reshards(mode: Literal["allow", "error"]) -> Scope[None]:
         )
     allowed = mode == "allow"
     return Scope(lambda n: _girih.enter_scope(n, reshards=allowed), lambda: None)
+
+
+def mesh_mode(mode: Literal["sequential", "concurrent", "chaos"], *, seed: int = 0) -> Scope[None]:
+    """A context manager that says in which order the devices of a mesh run.
+
+    Results have the same bits in each mode: partial sums are added in the order of the devices.
+
+    Args:
+        mode: ``"sequential"``, the default: one device after the other, on the calling thread,
+            since the devices of one host share its processor. ``"concurrent"``: all at once, with
+            a thread for each. ``"chaos"``: all at once, each after random delays, to test programs.
+        seed: The seed of the delays.
+
+    Returns:
+        The context manager.
+
+    Raises:
+        InvalidArgumentError: Another mode.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.set_host_devices(2)
+        >>> x = gr.arange(4.0).shard(gr.DeviceMesh((2,), ("a",)), gr.P("a"))
+        >>> with gr.mesh_mode("chaos", seed=1):
+        ...     x.sum().item()
+        6.0
+    """
+    if mode not in ("sequential", "concurrent", "chaos"):
+        raise InvalidArgumentError(
+            f"mesh_mode: mode must be 'sequential', 'concurrent' or 'chaos', got {mode!r}"
+        )
+    return Scope(lambda n: _girih.enter_scope(n, mesh=(mode, seed)), lambda: None)
 
 
 def constrained_function(fun: Callable[..., Any], ins: Any, outs: Any) -> Callable[..., Any]:

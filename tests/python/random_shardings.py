@@ -46,8 +46,9 @@ def sharded(chance: random.Random, mesh: gr.DeviceMesh, tensor: gr.Tensor) -> gr
     return tensor.shard(mesh, spec_of(chance, mesh.axis_names, tensor.ndim))
 
 
-def run(program: Program, seed: int) -> None:
-    """Runs a program, and raises an AssertionError if a result is not that of the model."""
+def run(program: Program, seed: int) -> list[gr.Tensor]:
+    """Runs a program, and raises an AssertionError if a result is not that of the model. Returns the
+    results."""
     chance = random.Random(seed)
     mesh = gr.DeviceMesh(*chance.choice(MESHES))
     tensors = [sharded(chance, mesh, gr.asarray(x)) for x in program.inputs]
@@ -61,6 +62,7 @@ def run(program: Program, seed: int) -> None:
     gr.eval(*results)
     for number, result in zip(program.results, results, strict=True):
         check(program, number, result)
+    return results
 
 
 def check(program: Program, number: int, result: Any) -> None:

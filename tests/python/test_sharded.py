@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import threading
 from pathlib import Path
 
 import girih as gr
@@ -150,6 +151,59 @@ def test_random_programs_on_random_meshes_compute_what_the_model_does():
             random_shardings.run(program, seed)
         except Exception as error:
             raise AssertionError(f"program {seed}") from error
+
+
+@pytest.mark.parametrize("mode", ["concurrent", "chaos"])
+def test_programs_have_the_same_bits_in_each_mode(mode):
+    for seed in range(60):
+        program = Maker(seed, KINDS).program
+        gr.manual_seed(seed)
+        sequential = [x.numpy().tobytes() for x in random_shardings.run(program, seed)]
+        gr.manual_seed(seed)
+        with gr.mesh_mode(mode, seed=seed):
+            found = [x.numpy().tobytes() for x in random_shardings.run(program, seed)]
+        assert found == sequential, f"program {seed}"
+    with pytest.raises(gr.InvalidArgumentError, match="'chaos'"):
+        gr.mesh_mode("random")
+
+
+@pytest.mark.parametrize("mode", ["sequential", "concurrent", "chaos"])
+def test_threads_share_a_mesh(mode):
+    mesh = mesh_of(a=2, b=2)
+    x = numbers(8, 8).shard(mesh, P("a", "b"))
+    expected = np.asarray(x) @ np.asarray(x).T
+    shared = x + 1
+    errors = []
+
+    def work(scale):
+        try:
+            with gr.mesh_mode(mode, seed=scale):
+                for _ in range(10):
+                    close((x * scale) @ x.T, expected * scale, 1e-4)
+                    close(shared, np.asarray(x) + 1)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(scale,)) for scale in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert errors == []
+
+
+@pytest.mark.parametrize("mode", ["sequential", "concurrent"])
+def test_a_failure_on_one_device_is_one_error(mode):
+    mesh = mesh_of(a=4)
+    x = numbers(8, 3).shard(mesh, P("a"))
+    index = gr.asarray([0, 0, 0, 9]).shard(mesh, P("a"))
+    with gr.mesh_mode(mode):
+        bad = gr.take(x, index, axis=0)
+        with pytest.raises(gr.IndexOutOfBoundsError, match="index 9"):
+            bad.eval()
+        assert gr.is_lazy(bad)
+        close(gr.take(x, gr.asarray([7, 1]), axis=0), np.asarray(x)[[7, 1]])
 
 
 def mlp(p, x, y):

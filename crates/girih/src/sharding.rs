@@ -19,6 +19,7 @@ pub use girih_ir::factors::Role;
 pub use girih_ir::sharding::{AxisRef, DeviceMesh, DimSpec, Link, MAX_PROCESSORS, P, Sharding};
 
 pub use girih_record::eval::Collective;
+pub use girih_runtime::mesh::MeshMode;
 
 use crate::{Device, Error, Program, Result, Tensor};
 use girih_ir::{NodeId, OpCode};

@@ -13,6 +13,7 @@ pub fn cache_stats() -> Result<Stats> {
 /// Clears the cache of compiled programs.
 pub fn clear_cache() -> Result<()> {
     executor()?.clear_cache();
+    girih_record::eval::forget_mesh_programs();
     Ok(())
 }
 

@@ -3,22 +3,34 @@
 
 use crate::collective::PyBoundAxis;
 use crate::devices::DeviceArg;
-use crate::errors::IntoPy;
+use crate::errors::{IntoPy, invalid};
 use crate::executor::PyExecutor;
 use crate::lazy::PyGraph;
 use crate::scalars;
 use crate::streams::PyStream;
 use girih::location::Scope;
+use girih::sharding::MeshMode;
 use girih::{CompileOptions, Context, FrameChanges};
 pub use girih_pyo3::contexts::{change, sync};
 use girih_pyo3::contexts::{enter, leave};
 use pyo3::prelude::*;
 
+fn mode_of(mode: &str, seed: u64) -> PyResult<MeshMode> {
+    match mode {
+        "sequential" => Ok(MeshMode::Sequential),
+        "concurrent" => Ok(MeshMode::Concurrent),
+        "chaos" => Ok(MeshMode::Chaos(seed)),
+        _ => Err(invalid(format!(
+            "mesh_mode: expected 'sequential', 'concurrent' or 'chaos', got '{mode}'"
+        ))),
+    }
+}
+
 /// Enters the scope with this number, with the given settings changed (`fresh`: a new graph;
 /// `history`: a new graph that keeps what is recorded; `autocast`: "off", or the name of a
 /// half-precision dtype). Returns: None.
 #[pyfunction]
-#[pyo3(signature = (scope, *, graph=None, fresh=false, history=false, executor=None, device=None, stream=None, eager=None, verify=None, nans=None, grad=None, reshards=None, options=None, name=None, axis=None, autocast=None))]
+#[pyo3(signature = (scope, *, graph=None, fresh=false, history=false, executor=None, device=None, stream=None, eager=None, verify=None, nans=None, grad=None, reshards=None, mesh=None, options=None, name=None, axis=None, autocast=None))]
 #[allow(clippy::too_many_arguments, reason = "one per thing that a scope may change")]
 fn enter_scope(
     py: Python<'_>,
@@ -34,6 +46,7 @@ fn enter_scope(
     #[pyo3(from_py_with = scalars::maybe_flag)] nans: Option<bool>,
     #[pyo3(from_py_with = scalars::maybe_flag)] grad: Option<bool>,
     #[pyo3(from_py_with = scalars::maybe_flag)] reshards: Option<bool>,
+    mesh: Option<(String, u64)>,
     options: Option<(u32, u32, u32)>,
     #[pyo3(from_py_with = scalars::maybe_text)] name: Option<&str>,
     axis: Option<&PyBoundAxis>,
@@ -55,6 +68,7 @@ fn enter_scope(
         debug_nans: nans,
         grad,
         implicit_reshards: reshards,
+        mesh_mode: mesh.map(|(mode, seed)| mode_of(&mode, seed)).transpose()?,
         options: options.map(|(passes, fusion, user)| CompileOptions { passes, fusion, user }),
         name: name.filter(|_| girih::location::enabled()).map(str::to_string),
         axis: axis.map(|axis| axis.0.clone()),

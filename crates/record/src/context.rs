@@ -17,6 +17,7 @@ use crate::place::Place;
 use crate::stream::Stream;
 use crate::tape;
 use girih_ir::{Attrs, DType, Op, Sharding, TensorSpec};
+use girih_runtime::mesh::MeshMode;
 use girih_runtime::{CompileOptions, PlanExecutor};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -205,6 +206,11 @@ impl Context {
     pub fn set_eager(&self, on: bool) {
         let frame = self.frame();
         self.swap(frame.with_eager(on));
+    }
+
+    /// In which order the devices of a mesh run.
+    pub fn mesh_mode(&self) -> MeshMode {
+        CURRENT.with_borrow(|frame| frame.mesh_mode)
     }
 
     /// Whether operands on a mesh may be resharded for an op.

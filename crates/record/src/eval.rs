@@ -10,7 +10,7 @@ mod claim;
 mod mesh;
 mod transfer;
 
-pub use self::mesh::{Collective, from_parts, parts, plan_on_mesh};
+pub use self::mesh::{Collective, forget_mesh_programs, from_parts, parts, plan_on_mesh};
 pub use claim::settle_or_interrupt;
 pub use transfer::carried;
 

@@ -1,9 +1,9 @@
 //! Programs of meshes: the stages of a partitioned graph, each with a plan per processor, and the
 //! exchanges between them.
 //!
-//! A program runs on the lanes of its mesh, one per processor. The calling thread runs the plans in the
-//! mesh's order: the devices of one host share its processors, so that plans side by side would only
-//! take turns on them.
+//! A program runs on the lanes of its mesh, one per processor. By default the calling thread runs the
+//! plans in the mesh's order: the devices of one host share its processors, so that plans side by side
+//! would only take turns on them. In the other modes a thread per lane runs them at once.
 
 mod exchange;
 
@@ -52,6 +52,59 @@ impl Lane {
 
     fn control(&self, limit: Option<Duration>) -> RunControl {
         self.executor.control(limit, false)
+    }
+}
+
+/// In which order the lanes of a mesh run. The results have the same bits in each mode, since values are
+/// combined in the order of the processors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MeshMode {
+    /// One after the other, in the mesh's order.
+    #[default]
+    Sequential,
+    /// All at once, with a thread for each.
+    Concurrent,
+    /// All at once, each after a random delay, to test programs. The delays follow from the seed.
+    Chaos(u64),
+}
+
+/// The longest delay of [`MeshMode::Chaos`], in microseconds.
+const LONGEST_DELAY: u64 = 200;
+
+/// How a mesh program runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MeshRun {
+    /// The order of the lanes.
+    pub mode: MeshMode,
+    /// The time limit of each plan.
+    pub limit: Option<Duration>,
+}
+
+impl MeshRun {
+    /// The results of `f` for each lane's position; the first error if one fails, after all have ended.
+    fn each<T: Send>(&self, lanes: usize, f: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
+        let seed = match self.mode {
+            MeshMode::Sequential => return (0..lanes).map(f).collect(),
+            MeshMode::Concurrent => None,
+            MeshMode::Chaos(seed) => Some(seed),
+        };
+        let run = |at: usize| {
+            if let Some(seed) = seed {
+                // Any odd constant spreads the seeds of neighbouring lanes.
+                let word = (seed ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                std::thread::sleep(Duration::from_micros(word % LONGEST_DELAY));
+            }
+            f(at)
+        };
+        let ended = std::thread::scope(|scope| {
+            let run = &run;
+            let threads: Vec<_> = (0..lanes).map(|at| scope.spawn(move || run(at))).collect();
+            threads.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
+        });
+        let outcome = |ended: std::thread::Result<Result<T>>| {
+            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        ended.into_iter().map(outcome).collect()
     }
 }
 
@@ -141,18 +194,18 @@ impl MeshProgram {
         &self,
         lanes: &[Lane],
         arguments: &[MeshArgument],
-        limit: Option<Duration>,
+        run: MeshRun,
     ) -> Result<Vec<Arc<[Value]>>> {
         let arguments = everywhere(lanes, arguments)?;
         let mut parts = Parts::default();
         for (stage, compiled) in self.partition.stages.iter().zip(&self.stages) {
-            let results = compiled.run(stage, lanes, &arguments, &mut parts, limit)?;
+            let results = compiled.run(stage, lanes, &arguments, &mut parts, run)?;
             for (i, &value) in stage.results.iter().enumerate() {
                 parts.insert(value, results.iter().map(|of| of[i].clone()).collect());
             }
             drop(results);
             for (exchange, compiled) in stage.exchanges.iter().zip(&compiled.exchanges) {
-                let moved = compiled.run(&parts[&exchange.from], lanes, lanes, limit)?;
+                let moved = compiled.run(&parts[&exchange.from], lanes, lanes, run)?;
                 parts.insert(exchange.to, moved);
             }
             compiled.dead[1].iter().for_each(|value| drop(parts.remove(value)));
@@ -169,9 +222,8 @@ impl CompiledStage {
         lanes: &[Lane],
         arguments: &[Vec<Argument>],
         parts: &mut Parts,
-        limit: Option<Duration>,
+        run: MeshRun,
     ) -> Result<Vec<SmallVec<[Value; 4]>>> {
-        let mut results = Vec::with_capacity(lanes.len());
         let given: Vec<Option<Arc<[Value]>>> = stage
             .arguments
             .iter()
@@ -181,7 +233,7 @@ impl CompiledStage {
             })
             .collect();
         self.dead[0].iter().for_each(|value| drop(parts.remove(value)));
-        for (at, (lane, plan)) in lanes.iter().zip(&self.plans).enumerate() {
+        run.each(lanes.len(), |at| {
             let argument = |(source, given): (&Source, &Option<Arc<[Value]>>)| match (source, given)
             {
                 (_, Some(parts)) => Argument::Checked(parts[at].clone()),
@@ -190,9 +242,8 @@ impl CompiledStage {
             };
             let arguments: SmallVec<[Argument; 8]> =
                 stage.arguments.iter().zip(&given).map(argument).collect();
-            results.push(lane.run(plan, &arguments, lane.control(limit))?);
-        }
-        Ok(results)
+            lanes[at].run(&self.plans[at], &arguments, lanes[at].control(run.limit))
+        })
     }
 }
 

@@ -11,6 +11,7 @@ use crate::graph::RecordingGraph;
 use crate::stream::Stream;
 use girih_ir::DType;
 use girih_runtime::CompileOptions;
+use girih_runtime::mesh::MeshMode;
 
 /// The changes that a scope makes; `None` keeps the setting of the scope around it.
 #[derive(Clone, Default)]
@@ -33,6 +34,8 @@ pub struct FrameChanges {
     pub grad: Option<bool>,
     /// Whether operands on a mesh may be resharded for an op.
     pub implicit_reshards: Option<bool>,
+    /// In which order the devices of a mesh run.
+    pub mesh_mode: Option<MeshMode>,
     /// The compile options.
     pub options: Option<CompileOptions>,
     /// The name of the scope.
@@ -74,6 +77,9 @@ impl FrameChanges {
         }
         if let Some(allowed) = self.implicit_reshards {
             frame = frame.with_implicit_reshards(allowed);
+        }
+        if let Some(mode) = self.mesh_mode {
+            frame = frame.with_mesh_mode(mode);
         }
         if let Some(options) = self.options {
             frame = frame.with_options(options);

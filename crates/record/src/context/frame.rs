@@ -13,6 +13,7 @@ use crate::location::Scope as NamedScope;
 use crate::memory;
 use crate::stream::Stream;
 use girih_ir::DType;
+use girih_runtime::mesh::MeshMode;
 use girih_runtime::{CompileOptions, env};
 
 /// The state of a context: where ops are recorded, which executor runs them, and in which modes.
@@ -29,6 +30,8 @@ pub struct Frame {
     pub(super) grad: bool,
     /// Whether operands on a mesh may be resharded for an op.
     pub(super) implicit_reshards: bool,
+    /// In which order the devices of a mesh run.
+    pub(super) mesh_mode: MeshMode,
     pub(super) options: Option<CompileOptions>,
     /// The named scope in which ops are recorded.
     pub(super) scope: NamedScope,
@@ -51,6 +54,7 @@ impl Frame {
             debug_nans: None,
             grad: true,
             implicit_reshards: true,
+            mesh_mode: MeshMode::default(),
             options: None,
             scope: NamedScope::default(),
             autocast: None,
@@ -103,6 +107,11 @@ impl Frame {
     /// The frame in which operands on a mesh may be resharded for an op, or that is an error.
     pub fn with_implicit_reshards(self, allowed: bool) -> Frame {
         Frame { implicit_reshards: allowed, ..self }
+    }
+
+    /// The frame in which the devices of a mesh run in this order.
+    pub fn with_mesh_mode(self, mesh_mode: MeshMode) -> Frame {
+        Frame { mesh_mode, ..self }
     }
 
     /// The frame with autocast to a half dtype, in which products are computed in `half` and

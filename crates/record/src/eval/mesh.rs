@@ -19,7 +19,7 @@ use crate::place::Place;
 use girih_dist::partition::{Exchange, Partition, partition};
 use girih_dist::{Kind, reshard};
 use girih_ir::{DeviceMesh, NodeId, OpCode, P, Sharding, TensorSpec};
-use girih_runtime::mesh::{Exchanged, Lane, MeshArgument, MeshProgram};
+use girih_runtime::mesh::{Exchanged, Lane, MeshArgument, MeshProgram, MeshRun};
 use girih_runtime::{Argument, CompileOptions, Completion, Value};
 use girih_sync::Mutex;
 use rustc_hash::FxHashMap;
@@ -144,7 +144,7 @@ fn compute(mesh: &'static PlacedMesh, cut: &CutGraph, claim: &Claim) -> girih_ru
     let program = program(mesh, cut, &lanes, options)?;
     let first = Context::current().executor_for(mesh.first_device()).map_err(runtime_error)?;
     let arguments = arguments(mesh, cut, &first).map_err(runtime_error)?;
-    let outputs = program.run(&lanes, &arguments, first.limit())?;
+    let outputs = program.run(&lanes, &arguments, run_of(&first))?;
     let nodes = cut.outputs.iter().map(|id| &cut.nodes[id.index()]);
     let held = nodes.zip(outputs).map(|(node, parts)| match node.place().is_sharded() {
         true => Held::Parts(parts),
@@ -153,6 +153,11 @@ fn compute(mesh: &'static PlacedMesh, cut: &CutGraph, claim: &Claim) -> girih_ru
     });
     claim.bind_held(&held.collect::<Vec<_>>());
     Ok(())
+}
+
+/// How programs run in this context.
+fn run_of(first: &DeviceExecutor) -> MeshRun {
+    MeshRun { mode: Context::current().mesh_mode(), limit: first.limit() }
 }
 
 fn runtime_error(error: Error) -> girih_runtime::Error {
@@ -205,13 +210,30 @@ fn arguments(
     cut.arguments.iter().enumerate().zip(ids).map(of).collect()
 }
 
-/// What a mesh program depends on: the mesh, the graph, and the specs of arguments and outputs.
+/// What a mesh program depends on: the mesh, the graph, and the placements of arguments and outputs, of
+/// which those that are whole have none.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     mesh: usize,
     graph: Vec<u8>,
-    specs: Vec<P>,
+    placements: Vec<Option<u16>>,
     options: CompileOptions,
+}
+
+impl Key {
+    fn new(mesh: &'static PlacedMesh, cut: &CutGraph, options: CompileOptions) -> Key {
+        let mut graph = Vec::with_capacity(cut.graph.len() * 40);
+        cut.graph.encode(&mut graph);
+        let number =
+            |id: NodeId| cut.nodes[id.index()].place().sharding().map(MeshPlacement::number);
+        let mut parts = cut.parts.iter().peekable();
+        let inputs = cut.graph.arguments().enumerate();
+        let inputs = inputs.map(|(at, id)| {
+            parts.next_if(|(position, _)| *position == at).and_then(|_| number(id))
+        });
+        let placements = inputs.chain(cut.outputs.iter().copied().map(number)).collect();
+        Key { mesh: std::ptr::from_ref(mesh) as usize, graph, placements, options }
+    }
 }
 
 /// The number of mesh programs that are kept.
@@ -229,14 +251,11 @@ fn program(
     lanes: &[Lane],
     options: CompileOptions,
 ) -> girih_runtime::Result<Arc<MeshProgram>> {
-    let (inputs, outputs) = specs_of(cut);
-    let mut graph = Vec::with_capacity(cut.graph.len() * 40);
-    cut.graph.encode(&mut graph);
-    let specs = inputs.iter().chain(&outputs).cloned().collect();
-    let key = Key { mesh: std::ptr::from_ref(mesh) as usize, graph, specs, options };
+    let key = Key::new(mesh, cut, options);
     if let Some(known) = recalled(&key) {
         return Ok(known);
     }
+    let (inputs, outputs) = specs_of(cut);
     let partition = partitioned(mesh, cut, &inputs, outputs)?;
     let program = Arc::new(MeshProgram::compile(partition, lanes, options)?);
     let mut programs = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -344,6 +363,11 @@ fn described(exchange: &Exchange, cut: &CutGraph) -> Collective {
         cause: exchange.user.map(|id| cut.graph.node(id).op.name()),
         line: line.map_or(Location::default(), |id| cut.nodes[id.index()].location()),
     }
+}
+
+/// Drops all programs of meshes; running ones are not affected.
+pub fn forget_mesh_programs() {
+    drop(PROGRAMS.take());
 }
 
 fn recalled(key: &Key) -> Option<Arc<MeshProgram>> {
@@ -457,5 +481,5 @@ fn moved(
     let old: Vec<TensorSpec> =
         old.iter().map(|rect| TensorSpec::new(rect.extent.as_slice(), spec.dtype)).collect();
     let made = Exchanged::compile(&steps, &old, (&sources, &targets), options)?;
-    Ok(made.run(parts, &sources, &targets, None)?)
+    Ok(made.run(parts, &sources, &targets, MeshRun::default())?)
 }

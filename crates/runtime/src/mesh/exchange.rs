@@ -2,7 +2,7 @@
 //! another device is copied to the processor first. Between devices in the memory of the host it is
 //! read where it is.
 
-use super::Lane;
+use super::{Lane, MeshRun};
 use crate::layout::Strides;
 use crate::{Argument, Buffer, CachedPlan, CompileOptions, Device, PlanExecutor, Result, Value};
 use girih_dist::{Assembly, Piece};
@@ -89,15 +89,12 @@ impl Exchanged {
         parts: &[Value],
         from: &[Lane],
         to: &[Lane],
-        limit: Option<Duration>,
+        run: MeshRun,
     ) -> Result<Arc<[Value]>> {
         let mut parts: Vec<Value> = parts.to_vec();
         for (at, step) in self.steps.iter().enumerate() {
-            let sources = from;
             let targets = if at + 1 == self.steps.len() { to } else { from };
-            let made =
-                step.iter().zip(targets).map(|(made, lane)| made.run(&parts, sources, lane, limit));
-            parts = made.collect::<Result<_>>()?;
+            parts = run.each(step.len(), |i| step[i].run(&parts, from, &targets[i], run.limit))?;
         }
         Ok(parts.into())
     }
