@@ -133,7 +133,7 @@ def implicit_reshards(mode: Literal["allow", "error"]) -> Scope[None]:
         ...         x + x.T
         ...     except gr.InvalidArgumentError as error:
         ...         print(str(error).split(" (")[0])
-        add: an operand f32[4, 4] would be resharded from <*, a> to <a>
+        add: an operand f32[4, 4] would be resharded from <*, a> to <a, *>
     """
     if mode not in ("allow", "error"):
         raise InvalidArgumentError(
