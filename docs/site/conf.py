@@ -13,6 +13,8 @@ html_show_sourcelink = False
 nitpicky = True
 # Types of Python and of other libraries, whose pages the build does not fetch.
 nitpick_ignore_regex = [("py:(class|exc)", r"(?!girih).*")]
+# The name `type` in a signature is Python's, and attributes of several classes are called so.
+suppress_warnings = ["ref.python"]
 
 # `x` in a docstring is code.
 default_role = "code"
