@@ -36,17 +36,21 @@ impl Shared {
         if work.progress.outstanding.is_empty() {
             return self.end_settled(index, work);
         }
-        let mut state = self.lock();
-        state.running = state.running.saturating_sub(1);
         // Not the submission's own completion, which a caller that stops waiting finishes early.
         let ended = Completion::pending();
         work.progress.ended = Some(ended.clone());
+        self.lock().queue(index).outstanding.push_back(ended);
+        self.clone().end_when_done(index, work);
+        // Only now may the queue start its next submission: if that ended before this one, it would
+        // not know of this one's failure.
+        let mut state = self.lock();
+        state.running = state.running.saturating_sub(1);
         let queue = state.queue(index);
         queue.busy = false;
-        queue.outstanding.push_back(ended);
+        queue.open_if_idle();
+        state.reap(index);
         drop(state);
         self.changed.notify_all();
-        self.clone().end_when_done(index, work);
     }
 
     fn end_when_done(self: Arc<Shared>, index: usize, mut work: Submission) {
