@@ -41,6 +41,13 @@ def _spread(prefix: Any, value: Any, what: str, each: str) -> list[Any]:
     return found
 
 
+def _chosen(specs: Any, value: Any, what: str, each: str) -> list[Any]:
+    """As :func:`_spread`; ``specs`` may also be a function of the path and the leaf."""
+    if callable(specs) and not _is_sharding(specs):
+        return [specs(path, leaf) for path, leaf in tree.flatten_with_path(value)]
+    return _spread(specs, value, what, each)
+
+
 def shard(x: PyTree, mesh: DeviceMesh, specs: Any = None) -> PyTree:
     """Puts tensors on a mesh of devices, each of which gets the part that the spec gives it.
 
@@ -72,10 +79,7 @@ def shard(x: PyTree, mesh: DeviceMesh, specs: Any = None) -> PyTree:
         15.0
     """
     leaves, structure = tree.flatten(x)
-    if callable(specs) and not _is_sharding(specs):
-        found = [specs(path, leaf) for path, leaf in tree.flatten_with_path(x)]
-    else:
-        found = _spread(specs, x, "shard: specs", "a spec")
+    found = _chosen(specs, x, "shard: specs", "a spec")
     on_mesh = [
         _girih.reshard(leaf, Sharding(mesh, spec)) if isinstance(leaf, Tensor) else leaf
         for leaf, spec in zip(leaves, found, strict=True)
@@ -192,10 +196,7 @@ def constrained_function(fun: Callable[..., Any], ins: Any, outs: Any) -> Callab
 def placed(values: Any, shardings: Any, what: str) -> Any:
     """Tensors under shardings: a prefix tree, or a function of path and leaf. None leaves a tensor
     as it is."""
-    if callable(shardings) and not _is_sharding(shardings):
-        found = [shardings(path, leaf) for path, leaf in tree.flatten_with_path(values)]
-    else:
-        found = _spread(shardings, values, what, "a sharding or None")
+    found = _chosen(shardings, values, what, "a sharding or None")
     leaves, structure = tree.flatten(values)
 
     def put(leaf: Any, sharding: Any) -> Any:

@@ -14,12 +14,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import girih as gr
 import numpy as np
 from random_maker import Maker, Program
 from random_steps import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Tolerance relative to the largest number of a program.
 TOLERANCE = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-12}
@@ -46,40 +49,49 @@ def execute(program: Program, inputs: list[Any]) -> list[Any]:
     return [values[result] for result in program.results]
 
 
+def results_of(program: Program, tensors: list[Any]) -> list[Any]:
+    """The results of a program on tensors, which it consumes, in the program's mode."""
+    if program.mode == "compile":
+        found = gr.compile(lambda *xs: tuple(execute(program, list(xs))))(*tensors)
+    elif program.mode == "vmap":
+        found = gr.vmap(lambda *xs: tuple(execute(program, list(xs))))(*tensors)
+    else:
+        found = execute(program, tensors)
+    tensors.clear()
+    return list(found)
+
+
 def run(program: Program) -> None:
     """Runs a program, and raises an AssertionError if a result is not that of the model."""
-    tensors = [gr.asarray(x) for x in program.inputs]
-    if program.mode == "compile":
-        results = gr.compile(lambda *xs: tuple(execute(program, list(xs))))(*tensors)
-    elif program.mode == "vmap":
-        results = gr.vmap(lambda *xs: tuple(execute(program, list(xs))))(*tensors)
-    else:
-        results = execute(program, tensors)
-    del tensors
+    results = results_of(program, [gr.asarray(x) for x in program.inputs])
     others = [gr.arange(size) * 0.5 for size in program.unrelated]
     gr.eval(*results, *others)
     for size, other in zip(program.unrelated, others, strict=True):
         np.testing.assert_array_equal(other.numpy(), np.arange(size) * 0.5)
     for number, result in zip(program.results, results, strict=True):
-        expected = program.expected[number]
-        found = result.numpy()
-        if program.mode == "vmap":
-            found = found[0]
-        assert found.shape == expected.shape, (
-            f"v{number}: shape {found.shape}, expected {expected.shape}"
+        check(program, number, result)
+
+
+def check(program: Program, number: int, result: Any) -> None:
+    """Raises an AssertionError if a result is not that of the model."""
+    expected, found = program.expected[number], result.numpy()
+    if program.mode == "vmap":
+        found = found[0]
+    assert found.shape == expected.shape, (
+        f"v{number}: shape {found.shape}, expected {expected.shape}"
+    )
+    assert found.dtype == expected.dtype, f"v{number}: {found.dtype}, expected {expected.dtype}"
+    tolerance = max((TOLERANCE.get(str(v), 0.0) for v in dtypes(program)), default=0.0)
+    if expected.dtype.kind == "f":
+        np.testing.assert_allclose(
+            found.astype("f8"),
+            expected.astype("f8"),
+            rtol=tolerance,
+            atol=tolerance * program.largest,
+            err_msg=f"v{number}",
         )
-        assert found.dtype == expected.dtype, f"v{number}: {found.dtype}, expected {expected.dtype}"
-        tolerance = max((TOLERANCE.get(str(v), 0.0) for v in dtypes(program)), default=0.0)
-        if expected.dtype.kind == "f":
-            np.testing.assert_allclose(
-                found.astype("f8"),
-                expected.astype("f8"),
-                rtol=tolerance,
-                atol=tolerance * program.largest,
-                err_msg=f"v{number}",
-            )
-        else:
-            np.testing.assert_array_equal(found, expected, err_msg=f"v{number}")
+    else:
+        np.testing.assert_array_equal(found, expected, err_msg=f"v{number}")
 
 
 def dtypes(program: Program) -> set[str]:
@@ -89,8 +101,9 @@ def dtypes(program: Program) -> set[str]:
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(run: Callable[[Program, int], object], about: str | None) -> int:
+    """The command: runs programs of consecutive seeds by a function of a program and its seed."""
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--programs", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -103,7 +116,7 @@ def main() -> int:
         # The last seed names the program that ended the process.
         sys.stderr.write(f"\r{seed} ")
         try:
-            run(program)
+            run(program, seed)
         except Exception as error:
             failures += 1
             print(
@@ -123,4 +136,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(lambda program, _: run(program), __doc__))
