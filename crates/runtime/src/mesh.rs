@@ -11,7 +11,7 @@ pub use exchange::Exchanged;
 
 use crate::{
     Argument, CachedPlan, CompileOptions, Completion, PlanExecutor, Result, RunControl, Stream,
-    Value,
+    Value, Values,
 };
 use girih_dist::partition::{Partition, Source, Stage, ValueId};
 use girih_ir::TensorSpec;
@@ -36,11 +36,11 @@ impl Lane {
         program: &CachedPlan,
         arguments: &[Argument],
         control: RunControl,
-    ) -> Result<SmallVec<[Value; 4]>> {
+    ) -> Result<Values> {
         let (block, values) = self.executor.bind(program, arguments, control)?;
         let (after, done) = (SmallVec::new(), Completion::pending());
         self.executor.start(&self.stream, &program.plan, &block, after, done, true)?;
-        Ok(values.into_iter().collect())
+        Ok(values)
     }
 
     /// Whether a plan that the other lane's executor compiled also runs on this lane.
@@ -223,7 +223,7 @@ impl CompiledStage {
         arguments: &[Vec<Argument>],
         parts: &mut Parts,
         run: MeshRun,
-    ) -> Result<Vec<SmallVec<[Value; 4]>>> {
+    ) -> Result<Vec<Values>> {
         let given: Vec<Option<Arc<[Value]>>> = stage
             .arguments
             .iter()

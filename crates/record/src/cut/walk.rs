@@ -30,8 +30,8 @@ static CONTENDED: Mutex<()> = Mutex::new(());
 
 /// Cuts a graph, depth-first from the targets with operands first, so that equal computations give
 /// equal graphs, whatever their recording order. The graph is for one device, with values `transferred`
-/// from other devices, or for a mesh. With `keep`, intermediates with other references become outputs too, since
-/// they would be recomputed otherwise. `take` is called with the graph while no other cut can
+/// from other devices, or for a mesh. With `keep`, intermediates with other references become outputs
+/// too, since they would be recomputed otherwise. `take` is called with the graph while no other cut can
 /// contain a lazy node of it.
 ///
 /// Errors: [`Error::TracedValue`]; [`Error::Donated`].
@@ -388,15 +388,13 @@ impl CutWalk<'_> {
         }
         let value = match &*state {
             State::Available(value) if is_here(value) => value.clone(),
-            State::Available(_) => match self.transferred.get(&Arc::as_ptr(node)) {
-                Some(value) => value.clone(),
-                None => return Reached::Elsewhere,
-            },
             State::Sharded(parts) if home.has(placement) => return self.parts(node, parts.clone()),
-            State::Sharded(_) => match self.transferred.get(&Arc::as_ptr(node)) {
-                Some(value) => value.clone(),
-                None => return Reached::Elsewhere,
-            },
+            State::Available(_) | State::Sharded(_) => {
+                match self.transferred.get(&Arc::as_ptr(node)) {
+                    Some(value) => value.clone(),
+                    None => return Reached::Elsewhere,
+                }
+            }
             &State::Random { key, offset } => {
                 if !node.mark_cut() {
                     return Reached::InAnotherCut;
@@ -449,12 +447,8 @@ impl CutWalk<'_> {
             },
             lazy @ (State::Binary(..) | State::Nary(..)) => return self.descend(node, lazy),
         };
-        let code = match node.code() {
-            OpCode::Parameter => OpCode::Parameter,
-            _ => OpCode::Input,
-        };
         self.cut.arguments.push(Argument::Tensor(value, node.spec()));
-        Reached::Leaf(code.into())
+        data(node)
     }
 
     /// Whether a lazy node that a mesh needs is first computed on a device of its own: it is committed
@@ -474,14 +468,18 @@ impl CutWalk<'_> {
 
     /// A value of which each processor of the mesh has a part.
     fn parts(&mut self, node: &Node, parts: Arc<[Value]>) -> Reached {
-        let code = match node.code() {
-            OpCode::Parameter => OpCode::Parameter,
-            _ => OpCode::Input,
-        };
         self.cut.arguments.push(Argument::Checked(parts[0].clone()));
         self.cut.parts.push((self.cut.arguments.len() - 1, parts));
-        Reached::Leaf(code.into())
+        data(node)
     }
+}
+
+/// A node with a value as a leaf of the graph.
+fn data(node: &Node) -> Reached {
+    Reached::Leaf(match node.code() {
+        OpCode::Parameter => OpCode::Parameter.into(),
+        _ => OpCode::Input.into(),
+    })
 }
 
 /// A slice of whole leading rows of available data shares the data's buffer at an offset, so the

@@ -210,8 +210,8 @@ fn arguments(
     cut.arguments.iter().enumerate().zip(ids).map(of).collect()
 }
 
-/// What a mesh program depends on: the mesh, the graph, and the placements of arguments and outputs, of
-/// which those that are whole have none.
+/// The key of a mesh program: the mesh, the graph, and the placements of its arguments and outputs. An
+/// argument or output that is whole has no placement.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     mesh: usize,
